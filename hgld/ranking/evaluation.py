@@ -19,7 +19,6 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import FLOATS, check_tensors
 from hgld.ranking.external_sort import rank_in_parts
 from hgld.ranking.kernels.device import (
     MOST_PART,
@@ -43,7 +42,6 @@ from hgld.ranking.rankings import (
 from hgld.ranking.structure import ClassSums
 
 CELLS_AT_ONCE = 1 << 24  # when torch sorts, to bound memory
-LABELS_AT_ONCE = 1 << 20  # a check copies them
 MOST_IMAGES = (1 << 31) - 2  # ranks and gallery rows are int32
 Watch = Callable[[Sequence[slice]], Iterable[slice]]
 Fields = tuple[np.ndarray, np.ndarray, np.ndarray]  # fields of a Ranking
@@ -170,7 +168,7 @@ def rank_blocks(
     """
     level_names = name_levels(level_names, grades.as_ids(query_labels, "query_labels").shape[1])
     pieces = [gallery] if isinstance(gallery, Tensor) else list(gallery)
-    _check(query, query_labels, pieces, gallery_labels, level_names, exclude_self, start)
+    _check(query, query_labels, pieces, gallery_labels, len(level_names), exclude_self, start)
     part = min(part or largest_part(query.device, query.shape[1]), MOST_PART)
     if len(gallery_labels) > MOST_IMAGES:
         raise ShapeError(
@@ -285,33 +283,13 @@ def _check(
     query_labels: Tensor,
     gallery: Sequence[Tensor],
     gallery_labels: Tensor,
-    level_names: tuple[str, ...],
+    num_levels: int,
     exclude_self: bool,
     start: int,
 ) -> None:
     """Raise ShapeError unless embeddings and label paths fit together."""
-    for side, pieces, labels in (
-        ("query", [query], query_labels),
-        ("gallery", gallery, gallery_labels),
-    ):
-        for vectors in pieces:
-            check_tensors(**{side: vectors, f"{side}_labels": labels})
-            if vectors.ndim != 2 or 0 in vectors.shape:
-                raise ShapeError(f"{side} has shape {tuple(vectors.shape)}; expected (images, dim)")
-            if vectors.dtype not in FLOATS:
-                raise ShapeError(f"{side} is {vectors.dtype}; expected floats")
-            if vectors.shape[1] != query.shape[1]:
-                raise ShapeError(
-                    f"query has {query.shape[1]} dimensions, {side} {vectors.shape[1]}"
-                )
-        images = sum(map(len, pieces))
-        if labels.shape != (images, len(level_names)):
-            raise ShapeError(
-                f"{side}_labels have shape {tuple(labels.shape)}; expected "
-                f"({images}, {len(level_names)})"
-            )
-        for block in torch.split(labels, LABELS_AT_ONCE):
-            grades.as_ids(block, f"{side}_labels")
+    grades.check_side("query", [query], query_labels, query, num_levels)
+    grades.check_side("gallery", gallery, gallery_labels, query, num_levels)
     if exclude_self and not torch.equal(
         gallery_labels[start : start + len(query)].long().cpu(), query_labels.long().cpu()
     ):

@@ -55,7 +55,7 @@ def rank_in_parts(
     sort_part = part_sorter(query.device)
     query_labels, gallery_labels = labels
     size, num_levels = gallery_labels.shape
-    part = min(max(part, LEAST_PART), MOST_PART)
+    part = min(max(part, LEAST_PART), MOST_PART - LEAST_PART)  # the last may be longer by so many
     cuts = np.array([*range(0, max(1, size - LEAST_PART), part), size])
     places = new_array((size,), np.int32)
     bounds = np.empty((len(cuts) - 1, 2, len(query), num_levels), np.int32)

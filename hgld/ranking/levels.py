@@ -6,6 +6,7 @@ losses and metrics of this package start from a (Q, G) matrix of levels.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
@@ -25,6 +26,7 @@ from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, all_finite, has_triton
 
 Compare = Literal["level", "relevance"]
+LABELS_AT_ONCE = 1 << 20  # a check copies them
 
 
 class RelevanceWarning(UserWarning):
@@ -88,6 +90,27 @@ def as_ids(labels: Tensor, name: str = "labels") -> Tensor:
     if labels.dtype == torch.uint64 and bool((ids < 0).any()):
         raise ShapeError(f"{name} hold ids above 2**63 - 1; renumber them")
     return ids
+
+
+def check_side(
+    side: str, pieces: Sequence[Tensor], labels: Tensor, query: Tensor, num_levels: int
+) -> None:
+    """Raise ShapeError unless the embeddings of a side, in pieces, fit its labels and the query."""
+    for vectors in pieces:
+        check_tensors(**{"query": query, side: vectors, f"{side}_labels": labels})
+        if vectors.ndim != 2 or 0 in vectors.shape:
+            raise ShapeError(f"{side} has shape {tuple(vectors.shape)}; expected (images, dim)")
+        if vectors.dtype not in FLOATS:
+            raise ShapeError(f"{side} is {vectors.dtype}; expected floats")
+        if vectors.shape[1] != query.shape[-1]:
+            raise ShapeError(f"query has {query.shape[-1]} dimensions, {side} {vectors.shape[1]}")
+    images = sum(map(len, pieces))
+    if labels.shape != (images, num_levels):
+        raise ShapeError(
+            f"{side}_labels have shape {tuple(labels.shape)}; expected ({images}, {num_levels})"
+        )
+    for block in torch.split(labels, LABELS_AT_ONCE):
+        as_ids(block, f"{side}_labels")
 
 
 def finest_ids(labels: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 from hgld.errors import ShapeError
 from hgld.ranking.external_sort import part_sorter
 from hgld.ranking.kernels.device import MOST_PART, over_rows
-from hgld.ranking.levels import ClassRanges, as_ids
+from hgld.ranking.levels import ClassRanges, as_ids, check_side
 from hgld.ranking.rankings import Ranking
 
 Array = np.ndarray[Any, Any]
@@ -64,16 +64,18 @@ def rank_part(
         start: row of the whole gallery at which the part begins, for ``first``.
 
     Raises:
-        ShapeError: the part is too large, embeddings are float64, or a score is nan or inf.
+        ShapeError: embeddings and labels do not fit together, the part is too large, embeddings
+            are float64, or a score is nan or inf.
     """
+    num_levels = as_ids(query_labels, "query_labels").shape[1]
+    check_side("query", [query], query_labels, query, num_levels)
+    check_side("part", [part], part_labels, query, num_levels)
     if len(part) > MOST_PART:
         raise ShapeError(f"a part of {len(part)} images; cut it into parts of {MOST_PART} or fewer")
     if torch.float64 in (query.dtype, part.dtype):
         raise ShapeError("embeddings are float64, parts are ranked in float32; convert by .float()")
     query = query.detach().float()
     part = part.detach().to(query.device, torch.float32)
-    for name, labels in (("query_labels", query_labels), ("part_labels", part_labels)):
-        as_ids(labels, name)
     ranges = ClassRanges.of(query_labels, part_labels)
     counts = ranges.counts().cpu().numpy()
     rows = np.full(len(query), -1) if own is None else own.cpu().numpy()
@@ -88,7 +90,7 @@ def rank_part(
 def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
     """Return the ranking of the whole gallery from those of its parts, in any order.
 
-    It has the gallery rows of as many first ranks as the parts were asked for, and of all ranks if
+    It has the gallery rows of as many first ranks as every part was asked for, and of all ranks if
     every part was asked for all of its own.
 
     Raises:
@@ -109,6 +111,7 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
         raise ShapeError("parts have gallery rows in common; give rank_part the start of each part")
     # among equals the lower row comes first
     order = np.take_along_axis(rows, np.lexsort((rows, tops)), 1)
-    if tops.shape != runs.shape:  # beyond the ranks of a part, another of its images may be next
-        order = order[:, : max(part.first.shape[1] for part in parts)]
+    # beyond the ranks that a part was asked for, another of its images may be next
+    asked = [part.first.shape[1] for part in parts if part.first.shape != part.runs.shape]
+    order = order[:, : min(asked, default=None)]
     return Ranking(levels, counts, order)

@@ -67,6 +67,24 @@ def test_a_part_of_more_images_than_a_kernel_numbers_is_cut(monkeypatch) -> None
     assert cut == [1000]
 
 
+def test_the_last_part_is_no_longer_than_a_kernel_numbers(monkeypatch) -> None:
+    given, asked = sides(), []
+    truth, whole = ranked(given, first=20), evaluation.rank_in_parts
+
+    def watched(query, rows_of, *others):
+        def rows(a: int, b: int) -> torch.Tensor:
+            asked.append(b - a)
+            return rows_of(a, b)
+
+        return whole(query, rows, *others)
+
+    monkeypatch.setattr(evaluation, "rank_in_parts", watched)
+    for module in (evaluation, external_sort):
+        monkeypatch.setattr(module, "MOST_PART", 1400)  # leaves 200 of the 3000 images
+    same(ranked(given, 1 << 26, first=20), truth)
+    assert sum(asked) == GALLERY and max(asked) <= 1400
+
+
 def test_pieces_of_embeddings_need_not_be_parts() -> None:
     query, labels, gallery, paths = sides()
     given = query, labels, list(gallery.split([100, 900, 2000])), paths

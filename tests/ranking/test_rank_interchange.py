@@ -167,6 +167,31 @@ def test_parts_smaller_than_the_first_ranks_give_the_rows_of_all() -> None:
     )
 
 
+def test_parts_asked_for_different_ranks_give_those_that_all_were_asked_for() -> None:
+    torch.manual_seed(0)
+    gallery, labels = torch.randn(40, 4), torch.arange(40)[:, None] // 4
+    whole = metrics.rank_gallery(gallery[:4], labels[:4], gallery, labels, first=10)
+    halves = [
+        rank_part(gallery[:4], labels[:4], gallery[a : a + 20], labels[a : a + 20], None, first, a)
+        for a, first in ((0, 2), (20, 10))
+    ]
+    assert merge_parts(halves).first.tolist() == whole.first[:, :2].tolist()
+
+
+@pytest.mark.parametrize(
+    ("queries", "labels", "dim", "message"),
+    [
+        (3, 9, 4, r"part_labels have shape \(9, 1\); expected \(10, 1\)"),
+        (2, 10, 4, r"query_labels have shape \(2, 1\); expected \(3, 1\)"),
+        (3, 10, 3, "query has 4 dimensions, part 3"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(queries, labels, dim, message) -> None:
+    vectors, paths = torch.ones(10, 4), torch.zeros(10, 1).long()
+    with pytest.raises(ShapeError, match=message):
+        rank_part(vectors[:3], paths[:queries], vectors[:, :dim], paths[:labels])
+
+
 def test_parts_that_count_their_rows_from_0_are_refused() -> None:
     vectors, labels = torch.eye(4), torch.arange(4)[:, None]
     halves = [(vectors[a : a + 2], labels[a : a + 2]) for a in (0, 2)]
