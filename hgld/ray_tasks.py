@@ -10,6 +10,7 @@ import logging
 import os
 import pickle
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -22,7 +23,8 @@ from time import monotonic
 from typing import Any, Protocol, Self, runtime_checkable
 
 from hgld import __version__
-from hgld.errors import HgldError, Resumable
+from hgld.errors import HgldError, Resumable, UsageError
+from hgld.stopping import held_back
 from hgld.words import single_blanks
 
 RETRIES = 4  # of a task whose worker or node was lost, or that may pass on another node
@@ -114,8 +116,11 @@ def run_on_cluster(
             max_retries=0,  # Ray itself repeats without end what ran out of memory
         )
         running: dict[Any, _Try] = {}
+        token = os.urandom(8).hex()
         try:
-            yield from _run_all(ray, remote, function, tasks, label, needs, running)
+            yield from _run_all(ray, remote, function, tasks, label, needs, running, token)
+            if tasks and isinstance(tasks[0], FileTask):
+                _remove_folders(ray, token)
         finally:  # after an error the others end, also if the connection stays open
             for result in running:
                 ray.cancel(result, force=True)
@@ -142,8 +147,8 @@ def _run_all(
     label: str,
     needs: dict[str, float],
     running: dict[Any, _Try],
+    token: str,
 ) -> Iterator[tuple[int, Any, Outputs]]:
-    token = os.urandom(8).hex()
     shared: list[Any] = []
 
     def start(one: _Try) -> None:
@@ -190,6 +195,25 @@ def _run_all(
             task = tasks[one.number]
             paths = task.writes() if isinstance(task, FileTask) else []
             yield one.number, value, list(zip(paths, contents, strict=True))
+
+
+def _remove_folders(ray: Any, token: str) -> None:
+    """Remove the files of a map from all nodes; on one that does not answer the next map does."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    def remove() -> None:  # nested, as the worker's function
+        import shutil
+        import tempfile
+        from pathlib import Path
+
+        for folder in Path(tempfile.gettempdir()).glob(f"hgld-task-*-{token}-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    there = (NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes)
+    task = ray.remote(remove)
+    ends = [task.options(num_cpus=0, scheduling_strategy=one).remote() for one in there]
+    ray.wait(ends, num_returns=len(ends), timeout=LOOK_S)
 
 
 def _may_pass(ray: Any, error: Exception) -> bool:
@@ -316,7 +340,7 @@ def _own_folder(token: str) -> Path:
         process = left.name.split("-")[3]
         if process == str(os.getpid()) or not Path("/proc", process).exists():
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{ours}-{os.getpid()}-", dir=folders))
+    return Path(tempfile.mkdtemp(prefix=f"{ours}-{os.getpid()}-{token}-", dir=folders))
 
 
 def _require_fit(ray: Any, label: str, needs: dict[str, float]) -> None:
@@ -366,6 +390,7 @@ def cluster_connection(cluster: str) -> Iterator[Any]:
 
     Raises:
         HgldError: Ray is not installed, the cluster does not answer, or runs other versions.
+        UsageError: the address has another form.
     """
     try:
         import ray
@@ -375,7 +400,13 @@ def cluster_connection(cluster: str) -> Iterator[Any]:
     if not connected:
         try:
             _require_answer(cluster)
-            ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
+            with held_back((signal.SIGTERM,)):  # then our handler is set again, which Ray replaces
+                ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
+        except ValueError:
+            raise UsageError(
+                f"'{cluster}' is no address of a Ray cluster; expected host:port, ray://host:port, "
+                "or auto for the one on this machine"
+            ) from None
         except (ConnectionError, OSError) as error:
             raise HgldError(f"no Ray cluster answers at {cluster} ({error})") from None
         except RuntimeError as error:  # other versions of Ray or Python
@@ -384,7 +415,8 @@ def cluster_connection(cluster: str) -> Iterator[Any]:
         yield ray
     finally:
         if not connected:
-            ray.shutdown()
+            with held_back((signal.SIGTERM,)):
+                ray.shutdown()
 
 
 def _require_answer(cluster: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from hgld import ray_tasks
 from hgld.config import EvaluateOptions
-from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import find_models
 from hgld.evaluate.sides import Shards
@@ -147,6 +147,29 @@ def test_a_task_gets_only_the_bytes_that_it_names(cluster: str, tmp_path: Path) 
         map_tasks(reverse, [replace(tasks[0], bad=True)], "", cluster=cluster)
 
 
+def test_a_map_leaves_no_files_on_the_nodes(cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"01234567")
+    (tmp_path / "key").write_bytes(b"k")
+    left = set(Path("/tmp").glob("hgld-task-*"))
+    tasks = [Reverse(tmp_path / "in", tmp_path / "key", tmp_path / str(i)) for i in range(3)]
+    map_tasks(reverse, tasks, "", cluster=cluster)
+    assert set(Path("/tmp").glob("hgld-task-*")) <= left
+
+
+def test_a_stop_request_reaches_our_handler_and_not_that_of_ray(cluster: str) -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    try:
+        with ray_tasks.cluster_connection(cluster):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert asked == [signal.SIGTERM] * 2
+
+
 def test_tasks_have_the_gpus_that_they_reserve(cluster: str) -> None:
     one = Reserve(cpus=0.1, gpus=1)
     assert set(map_tasks(_gpu, [0.5] * 4, "", cluster=cluster, reserve=one)) == {"0", "1"}
@@ -168,6 +191,13 @@ def test_more_than_any_node_has_is_one_line_at_once(cluster: str) -> None:
         map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(memory_gb=9000))
     with pytest.raises(HgldError, match=r"; [^;]*less \(cpus_per_task, memory_gb_per_task\)$"):
         map_tasks(_gpu, [0], "x", cluster=cluster, reserve=Reserve(memory_gb=9000))
+
+
+def test_one_and_a_half_gpus_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"gpus_per_task is 1\.5; Ray reserves whole GPUs, or a sha"
+    ):
+        EvaluateOptions(gpus_per_task=1.5)
 
 
 def test_an_embedding_asks_the_cluster_for_its_gpu(
@@ -206,6 +236,14 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
         ray.shutdown()
     with pytest.raises(HgldError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
         map_tasks(abs, [1], "Nothing", cluster="127.0.0.1:1")
+
+
+@pytest.mark.parametrize("address", ["", "foo"])
+def test_an_address_of_another_form_is_refused(address: str) -> None:
+    if ray.is_initialized():
+        ray.shutdown()
+    with pytest.raises(UsageError, match=rf"^'{address}' is no address of a Ray cluster; expected"):
+        map_tasks(abs, [1], "Nothing", cluster=address)
 
 
 def test_an_export_that_its_cluster_cannot_write_removes_no_shard(tmp_path: Path) -> None:

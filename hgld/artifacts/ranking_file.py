@@ -5,7 +5,6 @@ row, and the number of images on each level. The curves of the report need every
 measured with the metrics and kept here.
 """
 
-import io
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,9 +68,10 @@ def write_ranking(
         arrays |= {"query_ids": query_ids, "gallery_ids": gallery_ids}
         arrays |= {"classes": classes, "class_means": class_means, **more}
         for name, array in arrays.items():
-            buffer = io.BytesIO()
-            np.lib.format.write_array(buffer, array, allow_pickle=False)
-            file.writestr(_member(name), buffer.getvalue())
+            about = _member(name)
+            about.file_size = array.nbytes  # decides whether the member may exceed 4 GB
+            with file.open(about, "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _member(name: str) -> zipfile.ZipInfo:

@@ -151,8 +151,8 @@ class EvaluateOptions(Options):
     cpus_per_task: float = Field(1.0, gt=0)
     """Cores of the Ray cluster that a task reserves."""
     gpus_per_task: float | None = Field(None, ge=0)
-    """GPUs of the Ray cluster that a task reserves; below 1, tasks share one. Default: 1 for the
-    device cuda, 0 for cpu; for auto 1 if the cluster has a GPU."""
+    """GPUs of the Ray cluster that a task reserves, a whole number; below 1, tasks share one.
+    Default: 1 for the device cuda, 0 for cpu; for auto 1 if the cluster has a GPU."""
     memory_gb_per_task: float = Field(0.0, ge=0)
     """Memory in GB that a task reserves on its node of the Ray cluster; 0: none."""
 
@@ -179,6 +179,10 @@ class EvaluateOptions(Options):
             raise ValueError("all-vs-all needs one split as query and as gallery")
         if self.protocol == "query-gallery" and self.query == self.gallery:
             raise ValueError("query-gallery needs two splits; one against itself is all-vs-all")
+        if (gpus := self.gpus_per_task or 0) > 1 and gpus % 1:
+            raise ValueError(
+                f"gpus_per_task is {gpus:g}; Ray reserves whole GPUs, or a share of one"
+            )
         return self
 
     def _is_each_split_once(self) -> None:

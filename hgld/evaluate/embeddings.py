@@ -106,7 +106,9 @@ class EmbeddingStore:
         path, holds = self._folder(key) / f"{name}.npy", f"{REVISION} {key} {name}"
         vectors = map_sealed(path, holds)
         if vectors is None:
-            encoder = model.load_text(choose_device(self.options.device))
+            # with a cluster, this machine may have no GPU
+            device = "auto" if self.options.ray else self.options.device
+            encoder = model.load_text(choose_device(device))
             buffer = io.BytesIO()
             np.save(buffer, embed_prompts(encoder, side.names, self.options.prompts))
             write_sealed(path, buffer.getbuffer(), holds)
@@ -130,9 +132,7 @@ class EmbeddingStore:
             times = map_tasks(embed_or_keep, located, label, cluster=options.ray, reserve=reserve)
             _say_rate(times, time.perf_counter() - start, label)
             return
-        device = choose_device(options.device)  # raises before worker processes are started
-        if device.type == "cpu" and options.precision == "fp16":
-            raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
+        choose_device(options.device)  # raises before worker processes are started
         if options.processes > 1 and len(tasks) > 1:
             times = map_tasks(embed_or_keep, tasks, label, options.processes)
         else:
@@ -242,6 +242,8 @@ def embed_or_keep(task: EmbedTask) -> EmbedTime:
     if not task.is_done():
         model, options = task.model, task.options
         device = worker_device(options.device)
+        if device.type == "cpu" and options.precision == "fp16":
+            raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
         encoder = loaded(model, task.key, device)
         buffer = io.BytesIO()
         helps = (

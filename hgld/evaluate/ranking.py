@@ -73,13 +73,13 @@ def measure_and_write(
     whole, names = of_gallery(names, _sums(names, vectors, gallery)), of_queries(names)
     own = gallery.own_queries(query)
     classes = mean_classes(vectors[gallery.split], gallery.labels)
-    images = len(gallery.image_ids)
+    images = len(gallery.labels)
     # drawn by id, so that each model has the curves of the same queries
     row_of = {image_id: row for row, image_id in enumerate(query.image_ids.tolist())}
     some = by_chance(row_of)[: queries_to_measure(images)]
     drawn = np.array([row_of[image_id] for image_id in some], np.int64)
     # a query that is in the gallery has one image less, and -1 as its last level
-    of_drawn = np.empty((len(drawn), images - (own == len(query.image_ids))), np.int8)
+    of_drawn = np.empty((len(drawn), images - (own == len(query.labels))), np.int8)
     sides = [(vectors[side.split], side.labels) for side in (query, gallery)]
     with write_ranking(
         path, query.image_ids, gallery.image_ids, *classes, options.keep_ranks
@@ -95,7 +95,7 @@ def measure_and_write(
                 done += len(block.levels)
                 of_drawn[here[block.drawn]] = block.whole[:, : of_drawn.shape[1]]
                 values.append(block.values)
-                last = done == len(query.image_ids)
+                last = done == len(query.labels)
                 curves = vars(CurveValues.of(of_drawn, len(levels))) if last else {}
                 add(block.levels, block.first, block.counts, **curves)
     found = BlockValues.join(values, names)

@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import BOX
+from hgld.credit import CREDITS
 from hgld.errors import UsageError
 from hgld.shards.index import labels_of, read_index, read_manifest
-from hgld.shards.schema import IMAGE_CRC32
+from hgld.shards.schema import IMAGE_CRC32, index_columns
 
 PHOTOS_PER_PART = 64  # photos that are files, embedded between two marks of progress on the disk
 
@@ -95,11 +96,13 @@ class Shards:
 
     @classmethod
     def read(cls, folder: Path) -> "Shards":
-        """Read index and manifest of the folder."""
+        """Read the manifest of the folder, and its index without hashes and credits of images."""
         manifest = read_manifest(folder)
         hashes = {str(shard["file"]): str(shard["sha256"]) for shard in manifest["shards"]}
         levels = tuple(str(name) for name in manifest["levels"])
-        return cls(folder, levels, read_index(folder), hashes)
+        # these long texts are most of an index
+        columns = [c for c in index_columns(len(levels)) if c not in ("sha256", *CREDITS)]
+        return cls(folder, levels, read_index(folder, columns=columns), hashes)
 
     def side(self, split: str, option: str = "split") -> Side:
         """Return the samples of a split, or of several in their order, ``A+B``.

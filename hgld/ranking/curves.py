@@ -48,6 +48,10 @@ class CurveValues:
 
         from hgld.ranking.rankings import BlockValues, Ranking
 
+        sizes = batch_sizes(levels.shape[1])
+        if not len(levels):  # of a very large gallery
+            none = [np.empty((0, len(columns))) for columns in (RECALLS, ALPHAS, sizes)]
+            return cls(none[0], none[1], none[2], np.array(sizes, np.int64))
         if not levels.shape[1]:
             levels = np.full((len(levels), 1), -1, np.int8)
         size = max(1, BLOCK_PAIRS // levels.shape[1])
@@ -62,7 +66,6 @@ class CurveValues:
         # without a warning: the evaluation has already warned of these relevances
         found = BlockValues.join((BlockValues.of(block, names) for block in blocks()), names)
         by_alpha = torch.stack([*found.per_query.values()], 1)
-        sizes = batch_sizes(levels.shape[1])
         gaps = _gaps(levels, num_levels, sizes)
         return cls(precision.numpy(), by_alpha.numpy(), gaps, np.array(sizes, np.int64))
 

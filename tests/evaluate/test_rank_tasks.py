@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import EvaluateOptions
 from hgld.evaluate import ranking
 from hgld.evaluate.mapped_vectors import MappedVectors
@@ -68,6 +69,15 @@ def test_processes_write_the_bytes_of_one(part, tmp_path: Path, monkeypatch) -> 
 def test_worker_processes_write_the_bytes_of_one(tmp_path: Path) -> None:
     sides = make_sides(tmp_path, 70)
     assert written(tmp_path, sides, processes=2) == written(tmp_path, sides)
+
+
+def test_a_very_large_gallery_is_measured_without_curves(tmp_path: Path, monkeypatch) -> None:
+    sides = make_sides(tmp_path, 20)
+    with_curves = written(tmp_path, sides)[1]
+    monkeypatch.setattr("hgld.ranking.curves.IMAGES", 100)
+    assert written(tmp_path, sides)[1] == with_curves
+    found = RankingFile.load(max(tmp_path.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns))
+    assert [len(found.curves[name]) for name in ("precision", "by_alpha", "gaps")] == [0, 0, 0]
 
 
 def test_queries_that_are_few_need_no_workers(monkeypatch) -> None:
