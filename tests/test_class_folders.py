@@ -207,6 +207,12 @@ def test_a_draft_for_a_class_with_one_photo_is_trained(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "photos" / "models").exists()
 
 
+def test_a_draft_counts_names_that_become_one_value_once(tmp_path: Path) -> None:
+    classes = ["Elk", "elk", "red fox", "red_fox", "oak", "oak"]
+    assert draft(tmp_path, "path,class\n" + rows(*classes)).returncode == 0
+    assert load_pipeline(tmp_path / "photos.toml").cluster.clusters == 3
+
+
 def test_a_draft_names_classes_without_photos(tmp_path: Path) -> None:
     draw_classes(tmp_path / "photos")
     (tmp_path / "photos" / "lynx").mkdir()

@@ -44,10 +44,11 @@ from hgld.review.taxonomy import (
     TaxonomyEdit,
     distinct_names,
     present_names,
+    proposed_name,
     read_taxonomy_edits,
     rename_above,
 )
-from hgld.words import nearest, single_blanks
+from hgld.words import nearest
 
 if TYPE_CHECKING:
     from hgld.review.apply import Applied
@@ -195,12 +196,15 @@ def _apply_files(
     names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
     inputs = [runner.read(name, runner.stage("review")) for name in names]
     inputs[1] = vectors_of_clusters(runner, inputs[1])
+    edits = runner.read("taxonomy_edits", runner.stage("review"))
     taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
     if taxonomy is not None:  # the values are read with the new names
-        rows = _taxonomy_rows(runner, taxonomy, who)["decisions"]
+        rows = _taxonomy_rows(runner, taxonomy, who)
         inputs[2] = taxonomy.table
-        inputs[3] = pd.concat([inputs[3], rows], ignore_index=True)
-    applied = apply_sheets(files, *inputs, who=who, when=runner.now, sure=sure)
+        inputs[3] = pd.concat([inputs[3], rows["decisions"]], ignore_index=True)
+        edits = pd.concat([edits, rows["taxonomy_edits"]], ignore_index=True)
+    present = present_names(inputs[2], edits)
+    applied = apply_sheets(files, *inputs, who=who, when=runner.now, sure=sure, present=present)
     return applied, inputs[3], inputs[4], taxonomy
 
 
@@ -439,15 +443,13 @@ def renamed_above(runner: Runner, level: str, old: str, new: str) -> list[Taxono
 
 
 def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
-    """Return an edit for each cluster whose name is no supercategory yet: add it.
+    """Return an edit for each cluster whose name is no supercategory and was none: add it.
 
     Its kind is the path of its clusters in the levels above (``distinct_names``).
 
     Raises:
         UsageError: the levels above are not clustered.
     """
-    from hgld.hierarchy.decisions import kinds_of
-
     stage, options = runner.stage("review"), runner.workspace.pipeline.cluster
     columns = [f"level_{name}" for name in options.levels[:-1]]
     summary = runner.read("cluster_summary", stage)
@@ -456,10 +458,10 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
             "the levels above the clusters are not clustered; set cluster.above to the numbers of "
             f"{', '.join(options.levels[:-1])}, and run `hgld cluster` on the pipeline"
         )
-    known = {name.casefold() for name in kinds_of(runner.read("taxonomy", stage))}
+    known = {name.casefold() for name in _present_names(runner)}
     edits = dict[str, TaxonomyEdit]()
     filled = summary[summary["values"] > 0]
-    names = filled[[*columns, "cluster_name"]].map(single_blanks)
+    names = filled[[*columns, "cluster_name"]].map(proposed_name)
     largest = names.loc[filled.sort_values("values", ascending=False, kind="stable").index]
     above = distinct_names(largest.to_numpy().tolist(), options.levels)
     for name in names["cluster_name"]:

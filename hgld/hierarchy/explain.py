@@ -72,7 +72,8 @@ def find_landmark(landmarks: pd.DataFrame, asked: str, split: str = "") -> Row:
     else:
         name = single_blanks(asked.replace("_", " ")).casefold()
         names = rows["name"].map(single_blanks).str.casefold()
-        found = rows[names == name]
+        found = rows[rows["name"] == asked]
+        found = rows[names == name] if found.empty else found
         if found.empty:
             found = rows[names.str.contains(name, regex=False)] if name else found
     if len(found) == 1:

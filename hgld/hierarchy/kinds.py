@@ -73,19 +73,27 @@ def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
 
 
 def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> None:
-    """Require that each row has a kind of these levels, and that they are a tree.
+    """Require names of their own and kinds of these levels, which together are a tree.
 
     Raises:
         InvalidData: all faults, with their rows.
     """
     faults = []
+    names: dict[str, str] = {}
+    for place, name in enumerate(taxonomy["supercategory"].map(single_blanks)):
+        if not name:
+            faults.append((place, "supercategory is empty; fill it in, or delete the row"))
+        elif name.casefold() in names:
+            twin = names[name.casefold()]
+            faults.append((place, f"supercategory '{name}' is there already, as '{twin}'"))
+        names.setdefault(name.casefold(), name)
     for place, kind in enumerate(taxonomy["kind"]):
         try:
             if read_kind(kind, levels) != kind:
                 expected = f"expected {read_kind(kind, levels)!r}"
                 faults.append((place, f"kind is {kind!r}; {expected}"))
         except InvalidData as fault:
-            faults.append((place, str(fault)))
+            faults.append((place, str(fault) if kind else f"{fault}; fill it in"))
     if not faults:
         rows = zip(taxonomy["supercategory"], taxonomy["kind"], strict=True)
         faults = list(_tree_faults(rows, levels))

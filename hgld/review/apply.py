@@ -79,6 +79,7 @@ def apply_sheets(
     who: str,
     when: str,
     sure: bool = False,
+    present: Mapping[str, tuple[str, str]] | None = None,
 ) -> Applied:
     """Append a row to ``decisions`` and ``cluster_edits`` for each change in the sheets.
 
@@ -86,7 +87,8 @@ def apply_sheets(
     that is in the decisions already is not written again, so a sheet may be applied twice, for
     example after a kill.
 
-    Decisions that seem to have moved to other keys are applied only if the caller is ``sure``.
+    Decisions that seem to have moved to other keys are applied only if the caller is ``sure``. Rows
+    with the old name of a supercategory get that of ``present_names``, if they are given.
 
     Raises:
         InvalidData: all faults of all sheets, with row, column, found and expected value; or,
@@ -95,7 +97,7 @@ def apply_sheets(
     values = _values(clusters, decisions, hints_of(class_hints))
     kinds = kinds_of(taxonomy)
     sheets = [sheet for found in files.values() for sheet in found]
-    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure)
+    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure, present)
     accepted = {
         key: WantedDecision("keep", supercategory, kinds[supercategory], why, supersedes=made_from)
         for key, (supercategory, why) in bulk.accepted.items()
@@ -175,6 +177,7 @@ def _read_all(
     label_vectors: Vectors,
     kinds: Mapping[str, str],
     sure: bool,
+    present: Mapping[str, tuple[str, str]] | None,
 ) -> tuple[dict[str, WantedDecision], Bulk]:
     """Read the rows of values and of clusters in all sheets; raise all faults together."""
     sheets = [sheet for sheet in sheets if not is_taxonomy_sheet(sheet)]  # applied before
@@ -185,7 +188,7 @@ def _read_all(
     wanted: dict[str, WantedDecision] = {}
     doubts: list[str] = []
     for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
-        found = read_values(sheet, values, kinds)
+        found = read_values(sheet, values, kinds, present)
         faults[sheet.name] = found.faults + _twice(sheet, found.wanted, wanted)
         if found.moved and not sure:
             doubts.append(

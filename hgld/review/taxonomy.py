@@ -156,9 +156,10 @@ class Taxonomy:
             return False
         if edit.action in ("rename", "merge", "remove"):
             return name not in names and into == after[NAME] and (not into or into in names)
-        kind, definition = edit.kind or after["kind"], edit.definition or ""
+        # the record has no cell that stayed empty
+        was = after.get("kind", ""), after.get("definition", "")
         moved = set(edit.keys) <= {*self.decided_as(key)} if key in names else False
-        same = (kind, definition) == (after["kind"], after.get("definition", ""))
+        same = (edit.kind or was[0], edit.definition or "") == was
         return key in names and same and (edit.action == "add" or moved)
 
     def decided_as(self, name: str) -> list[str]:
@@ -379,6 +380,17 @@ class Taxonomy:
                 f"'{name}' is in use by {', '.join(used)}; merge it into another one, or decide "
                 "these again"
             )
+
+
+def proposed_name(cluster: str) -> str:
+    """Return the name of a cluster as one that a supercategory or a class above may have.
+
+    Example:
+        >>> proposed_name("tools > drills"), proposed_name("Drop"), proposed_name("oak  tree")
+        ('tools, drills', 'Drop (group)', 'oak tree')
+    """
+    name = single_blanks(cluster.replace(KIND_SEPARATOR.strip(), " , ")).replace(" ,", ",")
+    return f"{name} (group)" if name.casefold() in DECISIONS else name
 
 
 def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dict[str, list[str]]:

@@ -100,8 +100,16 @@ class Reading:
     moved: str = ""
 
 
-def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, str]) -> Reading:
-    """Read the rows of a sheet of values (``keyed``)."""
+def read_values(
+    sheet: Sheet,
+    values: Mapping[str, Value],
+    kinds: Mapping[str, str],
+    present: Mapping[str, tuple[str, str]] | None = None,
+) -> Reading:
+    """Read the rows of a sheet of values (``keyed``).
+
+    ``present`` has name and kind now of renamed and merged supercategories.
+    """
     sheet.require(NEEDED)
     rows = [_completed(row, sheet.columns, values.get(row["key"])) for row in sheet.rows]
     reading = Reading(faults=_key_faults(rows, values))
@@ -114,7 +122,7 @@ def read_values(sheet: Sheet, values: Mapping[str, Value], kinds: Mapping[str, s
             shown = value.renamed_heads(base.heads) if value else ()
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
-            now = _with_new_name(_without_old_kind(row, base, value), value, kinds)
+            now = _with_new_name(_without_old_kind(row, base, value), value, kinds, present or {})
             found = _read_decision(now, kinds)
             if row["decision"].casefold() == "open" and _shows_open(base, value):
                 found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
@@ -277,11 +285,19 @@ def _untouched(
     return replace(wanted, confirmed=confirmed)
 
 
-def _with_new_name(row: SheetRow, value: Value | None, kinds: Mapping[str, str]) -> SheetRow:
+def _with_new_name(
+    row: SheetRow,
+    value: Value | None,
+    kinds: Mapping[str, str],
+    present: Mapping[str, tuple[str, str]],
+) -> SheetRow:
     """Return a row with the present name and kind of a supercategory that was edited since."""
     name = row["supercategory"]
     if value is None or (name in kinds and row["kind"] in ("", kinds[name])):
         return row
+    if name not in kinds and name in present:
+        now_named, kind = present[name]
+        return replace(row, cells={**row.cells, "supercategory": now_named, "kind": kind})
     for old in value.history:
         if old.supercategory.casefold() == name.casefold() and old.id in value.renamed:
             (now,) = (d for d in value.history if d.id in value.renamed_heads([old.id]))

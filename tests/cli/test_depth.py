@@ -120,6 +120,24 @@ def test_a_taxonomy_that_is_no_tree_is_one_line_with_its_row(
     assert says in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (",made > house,", "row 3: supercategory is empty; fill it in, or delete the row"),
+        ("Sea,grown > water,", "row 3: supercategory 'Sea' is there already, as 'sea'"),
+        ("lake,,", "row 3: kind '': expected LEVEL 1 > LEVEL 2, as cluster.levels has; fill it in"),
+    ],
+)
+def test_a_row_of_the_taxonomy_without_name_or_kind_is_named(
+    made: Path, tmp_path: Path, row: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    taxonomy = folder / "labels" / "taxonomy.csv"
+    taxonomy.write_text(f"supercategory,kind,definition\nsea,grown > water,\n{row}\n")
+    assert hgld(folder, "review") == 3
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
 def test_taxonomy_edits_follow_the_levels(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -281,6 +281,23 @@ def test_the_same_edit_again_changes_nothing(folder: Path) -> None:
         assert texts(folder) == after
 
 
+def test_the_same_edit_again_changes_nothing_at_one_level(folder: Path) -> None:
+    (folder / "pipeline.toml").write_text(f'{PIPELINE}[cluster]\nlevels = ["group"]\n')
+    for path in (folder / "labels").iterdir():
+        path.unlink()
+    (folder / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\nchurch,,\n")
+    for words in (
+        ("add", "tower"),
+        ("rename", "tower", "mast"),
+        ("remove", "mast"),
+        ("add", "mast"),
+    ):
+        assert taxonomy(folder, *words) == 0
+        after = texts(folder)
+        assert taxonomy(folder, *words) == 0
+        assert texts(folder) == after
+
+
 def test_capitals_of_a_name_can_be_changed(folder: Path) -> None:
     assert taxonomy(folder, "rename", "parks", "Parks") == 0
     assert "Parks,c,natural" in text_of(folder, "taxonomy.csv")

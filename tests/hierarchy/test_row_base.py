@@ -1,6 +1,6 @@
 """Older sheets, and sheets whose columns were sorted apart, against newer decisions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -76,13 +76,14 @@ def apply(tmp_path: Path, applied: list[pd.DataFrame]) -> Callable[..., list[lis
         taxonomy: pd.DataFrame = TAXONOMY,
         without: Sequence[str] = (),
         sure: bool = False,
+        present: Mapping[str, tuple[str, str]] | None = None,
     ) -> list[list[str]]:
         sheet.drop(columns=list(without)).to_csv(tmp_path / "mine.csv", index=False)
         after = apply_sheets(
             read_files([tmp_path / "mine.csv"]), VALUES,
             Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
             taxonomy, decided, table_of("cluster_edits", []), NO_HINTS,
-            who="anna", when="2026-02-02", sure=sure,
+            who="anna", when="2026-02-02", sure=sure, present=present,
         ).decisions  # fmt: skip
         applied.append(after)
         new = records(after[len(decided) :])
@@ -269,6 +270,16 @@ def test_the_first_ten_decisions_sorted_apart_are_refused(
     apart = right.assign(supercategory=names + blank, decision=["keep"] * len(names) + blank)
     with pytest.raises(InvalidData, match="the decisions are sorted, while the keys are"):
         apply(apart, NONE, WIDE)
+
+
+def test_a_row_with_the_old_name_of_a_supercategory_gets_the_new_one(apply: Apply) -> None:
+    decided = keep(Q1="parks")
+    sheet = change(change(written(decided), "Q1", "lake"), "Q2", "lake")
+    renamed = TAXONOMY.replace("lake", "pond")
+    with pytest.raises(InvalidData, match="found 'lake'; expected a name that is in taxonomy"):
+        apply(sheet, decided, renamed)
+    present = {"lake": ("pond", "natural")}
+    assert apply(sheet, decided, renamed, present=present) == [["Q1", "pond"], ["Q2", "pond"]]
 
 
 @pytest.mark.parametrize("places", [["lake"] * 12, ["church"] * 3 + ["lake"] * 3, ["church"]])

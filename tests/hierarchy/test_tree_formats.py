@@ -52,6 +52,15 @@ def test_a_hierarchy_comes_back_byte_for_byte(work: Path, form: str, name: str) 
     assert (work / f"2{name}").read_bytes() == (work / name).read_bytes()
 
 
+def test_a_sheet_names_the_values_as_scrape_reads_them(work: Path) -> None:
+    assert tree(work, "--to", "sheet", "--out", work / "s.csv") == 0
+    rows = pd.read_csv(work / "s.csv", keep_default_na=False)
+    assert dict(zip(rows["instance_of"], rows["supercategory"], strict=True)) == {
+        "O'Brien's, plain": "bread", "cordless drill": "drill", "rye (dark)": "bread",
+        "Šípkový čaj": "tea",
+    }  # fmt: skip
+
+
 def test_newick_keeps_all_names_and_the_tree(work: Path) -> None:
     write_tree(read_tree(work), "newick", work / "h.nwk")
     text = (work / "h.nwk").read_text()

@@ -73,7 +73,9 @@ def read_names(
     values = single_blanks_all(landmarks["name"].str.replace("_", " ", regex=False))
     named = values != ""
     statements = landmarks.assign(**UNKNOWN, order=0, instance_of=values)[named]
-    misses = _missed(landmarks[~named], "no_name", "the class has no name")
+    misses = _missed(
+        landmarks[~named], "no_name", "it has no name; fill it in, or rename its folder"
+    )
     tell_reasons(len(landmarks), context.source.class_noun, misses["reason"], "by their names")
     return statements[columns_of("instance_of")], misses
 
