@@ -149,7 +149,8 @@ class _Evaluation:
             )
         for option, side in (("query", query), ("gallery", gallery)):
             require_classes(option, side.split, len(np.unique(side.labels[:, depth - 1])))
-        return cls(found.levels, found.index, query, gallery, metrics, options, official, depth)
+        classes = found.index[["split", "landmark_id"]].copy()  # the sides have what else they need
+        return cls(found.levels, classes, query, gallery, metrics, options, official, depth)
 
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
         """Return the report and the values of each query; write rankings to ``out``."""
