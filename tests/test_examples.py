@@ -134,9 +134,11 @@ def test_torchdata_resumes_in_the_middle_of_an_epoch(folder, expected) -> None:
     assert main("torchdata_loop", folder, resume_at=2) == pytest.approx(expected)
 
 
-def test_a_data_loader_passes_batches_on_and_more_workers_than_one_are_refused(folder) -> None:
-    own = [rows.tolist() for _, _, rows in loader_of(folder)]
-    passed = DataLoader(loader_of(folder), batch_size=None, num_workers=1)
-    assert [rows.tolist() for _, _, rows in passed] == own
-    with pytest.raises(UsageError, match="2 workers would load all batches"):
-        list(DataLoader(loader_of(folder), batch_size=None, num_workers=2))
+def test_a_data_loader_passes_batches_on_and_its_workers_are_refused(folder) -> None:
+    loader = loader_of(folder)
+    own = [[rows.tolist() for _, _, rows in loader] for _ in range(2)]
+    passed = DataLoader(loader_of(folder), batch_size=None)
+    assert [[rows.tolist() for _, _, rows in passed] for _ in range(2)] == own
+    for workers in (1, 2):
+        with pytest.raises(UsageError, match="the same epoch again and again; give num_workers=0"):
+            list(DataLoader(loader_of(folder), batch_size=None, num_workers=workers))

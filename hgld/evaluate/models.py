@@ -89,7 +89,13 @@ class Model:
     def key(self) -> str:
         """Cache key of everything that decides the embeddings."""
         # not the place of the weights: a copy in another folder has the same embeddings
-        architecture = split_name(self.source)[0] if self.kind in ("timm", "open_clip") else ""
+        architecture, weights = "", ""
+        if self.kind in ("timm", "open_clip"):
+            architecture, weights = split_name(self.source)
+        # A tag of open_clip says how photos are prepared; a file of the same weights does not.
+        is_tag = self.kind == "open_clip" and not self.source.startswith("local-dir:")
+        if is_tag and Path(weights) != self._decisive_file():
+            architecture = self.source
         facts = f"{self.kind} {architecture} {self._digest()}"
         if self.preparation:
             facts += f" {json.dumps(self.preparation, sort_keys=True)}"

@@ -83,6 +83,8 @@ def create_clip(name: str, weights: Path, image_size: int | None = None) -> Any:
             pretrained_text=False,
             force_quick_gelu=bool(tag.get("quick_gelu")),
             force_image_size=image_size,
+            # mean, std, interpolation and resizing are those of the weights
+            force_preprocess_cfg={k: v for k, v in tag.items() if k != "size"},
         )
         open_clip.load_checkpoint(clip, str(weights))
     except Exception as error:  # open_clip's errors have no common class

@@ -136,4 +136,5 @@ def _code(place: str) -> list[Path]:
     inside = place.endswith(".py") or file.name == "__init__.py"
     files = {Path(str(getattr(m, "__file__", None))) for m in [*sys.modules.values()]}
     beside = {one for one in files if inside and file.parent in one.parents}
-    return sorted(one for one in {file, *beside} if one.suffix == ".py")
+    installed = {one for one in beside if "site-packages" in one.relative_to(file.parent).parts}
+    return sorted(one for one in {file, *beside} - installed if one.suffix == ".py")

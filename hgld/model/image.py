@@ -114,7 +114,7 @@ class ImageModel(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = backbone
-        self.features = int(backbone.num_features)  # type: ignore[arg-type]
+        self.features = _width(backbone)
         self.pool = _pooling(config, backbone)
         self.head = nn.Linear(self.features, config.dim) if config.dim else None
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a quarter faster
@@ -286,6 +286,13 @@ def _describe(
     options: TrainOptions, architecture: str, weights: Path | None, backbone: nn.Module, head: bool
 ) -> ImageConfig:
     data: Any = backbone.pretrained_cfg
+    own, side = options.image_size, options.eval_crop or options.eval_resize or options.image_size
+    fixed = data.get("fixed_input_size") and not getattr(backbone, "dynamic_img_size", False)
+    if fixed and side not in (own, (own, own)):
+        raise UsageError(
+            f"{options.backbone} takes photos of image_size ({own}) alone, and eval_crop or "
+            f"eval_resize makes others ({side}); leave them out, or set image_size to it"
+        )
     frozen = options.freeze_batch_norm
     return ImageConfig(
         backbone=without_folders(options.backbone),
@@ -312,7 +319,12 @@ def _pooling(config: ImageConfig, backbone: nn.Module) -> Pooling | None:
         raise UsageError(
             f"train.pooling: {config.architecture} has no class token; set it to default"
         )
-    return Pooling(config.pooling, int(backbone.num_features), tokens)  # type: ignore[arg-type]
+    return Pooling(config.pooling, _width(backbone), tokens)
+
+
+def _width(backbone: nn.Module) -> int:
+    """Number of features; some networks have another layer between these and the classifier."""
+    return int(getattr(backbone, "head_hidden_size", None) or backbone.num_features)  # type: ignore[arg-type]
 
 
 def _read_model(folder: Path) -> tuple[ImageConfig, dict[str, Tensor]]:

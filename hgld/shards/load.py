@@ -76,8 +76,8 @@ class BatchLoader(IterableDataset[Batch]):
     the damaged images found. A state can be loaded with any number of workers and ranks.
 
     It is an ``IterableDataset``: ``DataLoader(loader, batch_size=None)`` and torchdata's
-    ``StatefulDataLoader`` pass its batches on. Lightning and Accelerate take the loader itself and
-    save its state; ``examples/`` has a script for each.
+    ``StatefulDataLoader`` pass its batches on, without workers of their own. Lightning and
+    Accelerate take the loader itself and save its state; ``examples/`` has a script for each.
 
     The reader "stream" holds up to 100 MB per worker in memory and the rest in a temporary file, in
     the folder that TMPDIR names, which should be on a disk.
@@ -164,10 +164,10 @@ class BatchLoader(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         worker: Any = get_worker_info()
-        if worker is not None and worker.num_workers > 1:
+        if worker is not None:  # a copy of this loader, whose place is lost after each epoch
             raise UsageError(
-                f"each of the DataLoader's {worker.num_workers} workers would load all batches; "
-                "give num_workers=0, and workers to BatchLoader"
+                "a worker of a DataLoader would load all batches, and the same epoch again and "
+                "again; give num_workers=0, and workers to BatchLoader"
             )
         with closing(self.load(range(self._next, self._epoch().stop))) as batches:
             for batch in batches:

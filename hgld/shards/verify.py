@@ -7,6 +7,7 @@ again from the index and compared, and all files with SHA256SUMS.
 
 import json
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,11 +54,12 @@ def verify_shards(folder: Path | str) -> None:
             f"{join_location(place, min(strange))}: a shard unknown to manifest.json; remove it"
         )
     exported = bool(manifest.get("options"))
-    keys, found = _level_keys(manifest["levels"], exported), []
+    found = []
     for shard in track(manifest["shards"], "Verifying shards"):
         rows = index[index["shard"] == shard["file"]]
         with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
             _verify_shard(here, shard, rows)
+            keys = _level_keys(here / shard["file"], manifest["levels"], exported)
             found.append(_verify_rows(here, shard["file"], rows, keys))
     others = [*SIDECARS, *(f"{split}.wids.json" for split in manifest["splits"])]
     with local_copy(folder, *others) as here:
@@ -104,11 +106,15 @@ def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
     return "the end of the archive was changed; its samples are whole"
 
 
-def _level_keys(levels: Sequence[str], exported: bool) -> tuple[str, ...]:
+def _level_keys(tar: Path, levels: Sequence[str], exported: bool) -> tuple[str, ...]:
     """JSON keys of a sample's classes, coarse to fine; empty for the .cls member."""
     if exported:
         return (*(f"{key}_id" for key in level_keys(levels[:-1])), "label")
-    return () if list(levels) == ["class"] else tuple(levels)
+    if list(levels) == ["class"]:  # the word for the .cls member, and maybe a key
+        with closing(FileReader(tar.parent)) as reader, suppress(InvalidData):
+            next(describe_tar(tar, reader, ()), None)
+            return ()
+    return tuple(levels)
 
 
 def _verify_rows(

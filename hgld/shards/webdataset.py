@@ -1,7 +1,7 @@
 """P x K batches as stages of webdataset, for pipelines that are written for it.
 
 ``group_by_class`` composes into any ``webdataset.WebDataset``. ``batches`` is a whole pipeline of
-webdataset's shard list, ``gopen`` and decoders, so it opens every URL that webdataset knows. With
+webdataset's shard list and ``gopen``, so it opens every URL that webdataset knows. With
 an index it has the batches of ``BatchLoader``'s reader "stream"; without one it groups samples as
 they come, and then which batches there are depends on the order of the shards.
 """
@@ -21,11 +21,12 @@ import numpy as np
 import pandas as pd
 import torch
 import webdataset
+from PIL import Image
 from torch import Tensor
-from webdataset.autodecode import DecodingError
 from webdataset.gopen import rewrite_url
 
 from hgld.errors import InvalidData, UsageError
+from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
 from hgld.shards.foreign import IMAGES
 from hgld.shards.index import labels_of
@@ -349,7 +350,6 @@ class _Load:
     seed: int
 
     def __call__(self, planned: Iterable[Planned]) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
-        decode = webdataset.autodecode.Decoder([webdataset.imagehandler("pilrgb", IMAGES)])
         for step, samples, labels in planned:
             images = []
             with torch.random.fork_rng(devices=[]):
@@ -357,17 +357,17 @@ class _Load:
                     # Seeded per image as BatchLoader does, so that both have the same crops.
                     seed = step_seed(self.seed, step, f"augmentation {at}")
                     torch.default_generator.manual_seed(seed)
-                    images.append(self.transform(self._image(decode, sample)))
+                    images.append(self.transform(self._image(sample)))
             keys = [sample["__key__"] for sample in samples[self.part]]
             yield torch.stack(images), torch.as_tensor(np.array(labels[self.part])), keys
 
-    def _image(self, decode: Any, sample: Sample) -> Any:
+    def _image(self, sample: Sample) -> Image.Image:
         name = next((key for key in sample if key.rpartition(".")[2].lower() in IMAGES), None)
         if name is None:
             raise InvalidData(f"{_name_of(sample)}: has no image")
         try:
-            return decode({"__key__": sample["__key__"], name: sample[name]})[name]
-        except DecodingError as error:  # without a message
+            return decode_rgb(sample[name])  # upright, as BatchLoader does
+        except Undecodable as error:
             raise InvalidData(
-                f"{_name_of(sample)}: the {name} is not decodable; get the shard again"
-            ) from error
+                f"{_name_of(sample)}: the {name} is not decodable ({error}); get the shard again"
+            ) from None

@@ -192,7 +192,15 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
         )
     columns: dict[str, list[str]] = {"path": names}
     splits = {first: SPLIT_FOLDERS.get(first.casefold(), "") for first in firsts}
-    if all(splits.values()):
+    others = sorted(first for first in firsts if not splits[first])
+    deep = all(len(folders) > 1 for folders in parts if folders and splits[folders[0]])
+    if others and deep and len(firsts) > len(others) + 1:
+        raise InvalidData(
+            f"{source / others[0]}: no split, but beside folders of splits "
+            f"({', '.join(sorted(firsts.difference(others)))}); name it as one "
+            f"({', '.join(FOLDER_SPLITS)}), or move it away"
+        )
+    if not others:
         if "index" not in splits.values():
             splits = {name: split.replace("test", "evaluation") for name, split in splits.items()}
         columns["split"] = [splits[folders[0]] if folders else "" for folders in parts]

@@ -269,7 +269,8 @@ def _exclude(tables: "DuckDBPyConnection", options: CollectOptions) -> None:
             key = "landmark_id" if column == "landmark_id" else "image_id"
             cell = f"unnest(string_split_regex(images, '[{BLANKS}]+'))"
             query = f"CREATE TABLE listed AS SELECT {cell if column == 'images' else column} AS key"
-            where = f" WHERE lower(trim({DECISION})) = 'drop'" if DECISION in columns else ""
+            dropped = f" WHERE lower(trim({DECISION}, '{BLANKS}')) = 'drop'"
+            where = dropped if DECISION in columns else ""
             query_csv(tables, query + " FROM {csv}" + where, path, columns, numbered=False)
             known = f"SELECT 1 FROM rows_train SEMI JOIN listed ON {key} = key LIMIT 1"
             if not tables.execute(known).fetchall():

@@ -26,6 +26,7 @@ from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
 from hgld.shards.schema import IMAGE_CRC32, PLACES
+from hgld.storage import join_location
 from hgld.train.ranks import ALONE, Ranks
 
 REVISION = 2  # of the trainer; raised when the same options give another model
@@ -45,6 +46,8 @@ class TrainingData:
     """The samples of one split.
 
     Attributes:
+        folder: of the shards.
+        place: folder or URL from which images are read, maybe a copy (``train.batches.folder``).
         rows: of the split in the shard index, without the columns that training does not read.
         levels: their names, coarse to fine.
         labels: (N, L) classes, numbered 0, 1, 2 ... at each level, as proxies require.
@@ -52,6 +55,7 @@ class TrainingData:
     """
 
     folder: Path
+    place: Path | str
     rows: pd.DataFrame
     levels: list[str]
     labels: np.ndarray
@@ -65,7 +69,8 @@ class TrainingData:
             UsageError: a run has to be trained, but the split has no samples.
         """
         manifest = read_manifest(folder)
-        own = [shard["file"] for shard in manifest["shards"] if shard["split"] == options.split]
+        shards = [one for one in manifest["shards"] if one["split"] == options.split]
+        own = [one["file"] for one in shards if one["samples"]]  # all its photos may be damaged
         levels = [f"level_{level + 1}" for level in range(len(manifest["levels"]))]
         # A rank holds neither other splits nor the texts of its own.
         rows = read_index(folder, own, [*READ, *levels])
@@ -76,7 +81,8 @@ class TrainingData:
                 + (", ".join(sorted(manifest["splits"])) or "none at all")
             )
         labels, class_labels = number_levels(labels_of(rows))
-        return cls(folder, rows, list(manifest["levels"]), labels, class_labels)
+        place = options.batches.folder or folder
+        return cls(folder, place, rows, list(manifest["levels"]), labels, class_labels)
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
         """Hash of all that decides a run's model: shards, options, start, trainer revision."""
@@ -173,7 +179,7 @@ class TrainingData:
         if not images:
             return 0
         chosen = self.rows["key"].isin(list(images)) | self.rows.index.isin(list(images))
-        found = ShardImages(self.folder, self.rows[chosen], lambda image: torch.empty(0))
+        found = ShardImages(self.place, self.rows[chosen], lambda image: torch.empty(0))
         whole = 0
         for number in range(len(found)):
             with suppress(HgldError):
@@ -184,7 +190,7 @@ class TrainingData:
     def name(self, row: int) -> str:
         """Shard and key of a row number."""
         sample = self.rows.iloc[row]
-        return f"{self.folder / sample['shard']}: key {sample['key']}"
+        return f"{join_location(self.place, sample['shard'])}: key {sample['key']}"
 
 
 def number_levels(paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

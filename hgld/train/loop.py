@@ -177,6 +177,13 @@ def _train(
     checkpoints = Checkpoints(folder, {**learner.parts, UNDECODABLE: damaged})
 
     start = checkpoints.resume(device)
+    if len({*ranks.collect(start)}) > 1:
+        raise ranks.told(
+            HgldError(
+                f"{folder.path}: the processes find different checkpoints in it; the work folder "
+                "has to be shared by all machines"
+            )
+        )
     steps = range(start, run.steps)
     loader = data.loader(model.config, options, ranks, damaged)
     every_label = torch.from_numpy(data.labels)  # (N, L)

@@ -86,7 +86,7 @@ def _features(
     count = min(options.head_init_images, len(data.rows))
     chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
     loader = ImageLoader(
-        data.folder,
+        data.place,
         data.rows,
         evaluation_transform(model.config),
         batch_size=BATCH,

@@ -25,6 +25,26 @@ def test_a_map_is_pooled_by_the_formula_wherever_its_channels_stand(how: str, p)
         torch.testing.assert_close(Pooling(how, 5)(given).double(), expected)
 
 
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("pooling", ["default", "gem"])
+@pytest.mark.parametrize("backbone", ["mobilenetv3_small_050", "lcnet_035"])
+def test_a_layer_between_features_and_classifier_gives_the_width(
+    backbone: str, pooling: str, head: bool
+) -> None:
+    options = SMALL.model_copy(update={"backbone": backbone, "pooling": pooling})
+    model = build_image_model(options, head=head).eval()
+    with torch.inference_mode():
+        found = model(features(2, 3, 64, 64))
+    assert found.shape == (2, model.dim) and model.features > model.backbone.num_features
+
+
+def test_a_vit_is_not_built_for_photos_that_it_cannot_take() -> None:
+    vit = SMALL.model_copy(update={"backbone": "vit_tiny_patch16_224", "eval_crop": 96})
+    with pytest.raises(UsageError, match=r"photos of image_size \(64\) alone, and .* \(96\)"):
+        build_image_model(vit)
+    assert build_image_model(vit, any_size=True).config.eval_crop == 96
+
+
 def test_the_class_token_is_no_place() -> None:
     tokens = features(2, 7, 5)
     torch.testing.assert_close(Pooling("avg", 5, 1)(tokens), tokens[:, 1:].mean(1))
