@@ -432,7 +432,7 @@ def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> di
     with runner.alone(), _labels_held(runner):
         taxonomy = _open_taxonomy(runner)
         recorded = runner.read("taxonomy_edits", runner.stage("review"))
-        taxonomy.make([edit for edit in edits if not taxonomy.is_made(edit, recorded)])
+        taxonomy.make(taxonomy.to_make(edits, recorded))
         return _write_taxonomy(runner, taxonomy, who)
 
 
@@ -483,7 +483,7 @@ def _edit_by_sheets(runner: Runner, sheets: Iterable[Sheet]) -> Taxonomy | None:
     if not edits:
         return None
     taxonomy, recorded = _open_taxonomy(runner), runner.read("taxonomy_edits", stage)
-    taxonomy.make([edit for edit in edits if not taxonomy.is_made(edit, recorded)])
+    taxonomy.make(taxonomy.to_make(edits, recorded))
     return taxonomy if taxonomy.record else None
 
 

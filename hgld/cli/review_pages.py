@@ -196,6 +196,7 @@ def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
 def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
     """Return the rows of the review sheet from its inputs, and the model of their suggestions."""
     from hgld.review.sheets import fit_decisions, list_values
+    from hgld.review.taxonomy import present_names
 
     stage = runner.stage("review")
     read = {name: runner.read(name, stage) for name in stage.reads}
@@ -205,7 +206,8 @@ def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
     shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     columns = {name: read[name] for name in (*shown, "class_labels")}
     order = runner.workspace.pipeline.review.order
-    return list_values(**columns, model=model, order=order), model
+    present = present_names(read["taxonomy"], read["taxonomy_edits"])
+    return list_values(**columns, model=model, order=order, present=present), model
 
 
 def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:

@@ -42,9 +42,9 @@ from hgld.review.page.render import taxonomy_facts
 from hgld.review.photos import PhotoReader, choose_images
 from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
-from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames
+from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames, present_names
 
-STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints")
+STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints", "taxonomy_edits")
 GROWING = {"decisions", "comments"}  # the stream of a page tells of these
 
 
@@ -129,7 +129,7 @@ class _LiveSite(Site):
     def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
         self.runner, self.today, self.stage = runner, today, runner.stage("review")
         path = runner.workspace.path
-        files = [path(name) for name in (*STATE_READS, "comments", "taxonomy_edits")]
+        files = [path(name) for name in (*STATE_READS, "comments")]
         self.decisions = LiveDecisions(files, self._read)
         self._files = [path(name) for name in {*self.stage.reads, *PAGE_READS} - GROWING]
         self._made: Sequence[object] = ()
@@ -239,12 +239,15 @@ class _LiveSite(Site):
         return {"entry": [one.id for one in entries if one.cells and one.who == who][-1]}
 
     def _read(self) -> State:
-        tables = [self.runner.read(name, self.stage) for name in STATE_READS]
+        clusters, taxonomy, decisions, hints, edits = (
+            self.runner.read(name, self.stage) for name in STATE_READS
+        )
+        present = present_names(taxonomy, edits)
         return {
-            "rows": list_decisions(*tables),
+            "rows": list_decisions(clusters, taxonomy, decisions, hints, present),
             "comments": read_threads(self.runner),
-            "taxonomy": {"": taxonomy_facts(tables[1])},
-            "renamed": list_renames(self.runner.read("taxonomy_edits", self.stage)),
+            "taxonomy": {"": taxonomy_facts(taxonomy)},
+            "renamed": list_renames(edits),
         }
 
 

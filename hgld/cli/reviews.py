@@ -210,7 +210,7 @@ def _read_annotators(
     sides = list(read_annotations(*files, *([counts] if counts else [])))
     if counts is not None:
         weights = sides.pop()
-        sides[0] = weigh(sides[0], weights)
+        sides = [weigh(side, weights) for side in sides]
     if taxonomy is None:
         return sides
     kinds = declared_table("taxonomy").read(taxonomy)

@@ -25,6 +25,7 @@ PLACING = ("keep", "move")
 DECIDING = (*PLACING, "drop")
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 ID_LENGTH = 8
+EDITS = (" taxonomy", " undo", " redo")  # ends of entries of edits of the taxonomy
 NOT_HASHED = ("entry",)  # an entry is named after the ids of its rows
 SIDE = (
     "id",
@@ -70,6 +71,7 @@ class Decision:
     undoes: tuple[str, ...] = ()
     id: str = ""
     rivals: tuple["Decision", ...] = ()
+    first: bool = False
 
     @property
     def places(self) -> bool:
@@ -150,6 +152,7 @@ class Decided:
                 row_id(cells),
             )
             made.append(decision)
+        self._by_key = {key: _with_first(made) for key, made in self._by_key.items()}
         self._heads = {key: _heads(made) for key, made in self._by_key.items()}
 
     def find(self, class_id: str, instance_of: str) -> Decision | None:
@@ -202,7 +205,7 @@ def in_force(heads: Sequence[Decision]) -> Decision | None:
     Of heads with one answer it is the newest; otherwise the newest has the others as ``rivals``.
     """
     decided = [head for head in heads if head.decision != "open"]
-    if not any(head.supersedes for head in decided):
+    if not any(head.supersedes and not head.first for head in decided):
         heads = decided  # an undo contradicts no decision that was made without the one it undid
     if not heads:
         return None
@@ -214,12 +217,46 @@ def in_force(heads: Sequence[Decision]) -> Decision | None:
     return replace(newest, rivals=tuple(others)) if differ else newest
 
 
+def _with_first(made: Sequence[Decision]) -> list[Decision]:
+    """Return rows, marked if they only follow edits of the taxonomy from a first decision."""
+    if not any(row.entry.endswith(EDITS) for row in made):
+        return list(made)
+    named = _row_names(made)
+
+    def is_first(row: Decision) -> bool:
+        while follows_edit(row, named):
+            before = named(row, row.supersedes)
+            if len(before) != 1:
+                return False
+            row = before[0]
+        return not row.supersedes
+
+    return [replace(row, first=is_first(row)) for row in made]
+
+
+def follows_edit(row: Decision, named: Callable[[Decision, Iterable[str]], list[Decision]]) -> bool:
+    """Whether a row only follows an edit of the taxonomy, or an undo or redo of one."""
+    return (
+        row.entry.endswith(EDITS)
+        and bool(row.supersedes)
+        and (row.entry.endswith(EDITS[0]) or not row.undoes or len(named(row, row.undoes)) > 0)
+        and all(follows_edit(one, named) for one in named(row, row.undoes))
+    )
+
+
 def _heads(made: Sequence[Decision]) -> list[Decision]:
     if len(made) == 1:
         return list(made)
     named = _row_names(made)
-    replaced = {old.id for row in made for old in named(row, row.supersedes)}
-    return list({row.id: row for row in made if row.id not in replaced}.values())
+    by_row = [
+        (row, old, follows_edit(row, named)) for row in made for old in named(row, row.supersedes)
+    ]
+    replaced = {old.id for _, old, _ in by_row}
+    # a rename in one branch and a decision in another contradict each other in nothing
+    decided = {old.id for _, old, follows in by_row if not follows}
+    heads = {row.id: row for row in made if row.id not in replaced}
+    moot = {row.id for row, old, follows in by_row if follows and old.id in decided}
+    return [row for one, row in heads.items() if one not in moot or len(heads) == 1]
 
 
 def replaced_rows(
@@ -320,10 +357,13 @@ def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tup
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     rows, faults = decided.rows(), []
     known = {row.id for row in rows} | {row.when for row in rows}
+    by_id = {name for row in rows if row.key_type == "qid" for name in row.supersedes}
     for row in rows:
         for name in {*row.supersedes, *row.undoes} - known:
             faults.append((row.place, f"'{row.key}' replaces {name}, which is no row of the file"))
     for decision in decided.all():
+        if decision.rivals and by_id.issuperset(side.id for side in decision.sides):
+            continue  # of a label: its value goes by its id now, which was decided
         if decision.rivals:
             faults.append((decision.place, f"'{decision.key}' is in conflict: {decision.conflict}"))
         elif decision.places and (

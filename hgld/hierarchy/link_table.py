@@ -192,6 +192,7 @@ def apply_links(
             faults.append(f"row {number}: no name; write the name of a class")
         elif qid and (
             (item := "" if qid == OPEN else qid) != before["qid"]
+            or (not item and any(before.get(name) for name in ITEM_IDS))  # by another column
             or (item and why not in ("", before["why"]))  # a note that was written afterwards
         ):
             signed = {"who": who, "when": when, "why": why}

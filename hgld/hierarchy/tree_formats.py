@@ -291,11 +291,16 @@ def _write_sheet(tree: Tree, path: Path) -> None:
 
     The value of a class is its name with blanks for underscores, as ``scrape`` reads it.
     """
-    found = taxonomy_of_tree(tree)[1].items()
-    values = {(single_blanks(value.replace("_", " ")), name) for value, name in found}
+    places: dict[str, str] = {}
+    for text in paths_of_tree(tree)["path"]:
+        *_, name, leaf = json.loads(text).values()
+        value = single_blanks(leaf.replace("_", " "))
+        if places.setdefault(value, name) != name:
+            both = f"'{places[value]}' and '{name}'"
+            raise InvalidData(f"'{value}' is below {both}; rename one of them")
     rows = [
         {"decision": "keep", "supercategory": name, "kind": "", "note": "", "instance_of": value}
-        for value, name in sorted(values)
+        for value, name in sorted(places.items())
     ]
     write_csv(guard_columns(pd.DataFrame(rows)), path, spreadsheet=True)
 

@@ -101,9 +101,10 @@ def _measure_all(
         pairs = [(answer(a[key]), answer(b[key])) for key in keys]
         given = np.array([all(pair) for pair in pairs])
         for unit, weight in by.items():
-            if (weight * given).any():
-                measured = [pair for pair in pairs if all(pair)]
-                yield {"of": of, "by": unit, **_measure(measured, weight[given], seed)}
+            counted = given & (weight > 0)
+            if counted.any():
+                measured = [pair for pair, counts in zip(pairs, counted, strict=True) if counts]
+                yield {"of": of, "by": unit, **_measure(measured, weight[counted], seed)}
         if of in ANSWERS and not given.all():
             say(
                 f"{of}: {(~given).sum():,} of {len(keys):,} values are left out, where one of the "
@@ -243,7 +244,8 @@ def _interval(
         # a draw may have values of weight 0 only
         drawn = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1e-300)
         chance = ((drawn @ first) * (drawn @ second)).sum(axis=1)
-        defined = chance < 1  # kappa is undefined for a draw with one answer only
+        # kappa is undefined for a draw with one answer only; rounding may leave its chance below 1
+        defined = (drawn @ (first + second) > 0).sum(axis=1) > 1
         kappas.append((drawn[defined] @ same - chance[defined]) / (1 - chance[defined]))
     low, high = find_ends(np.concatenate(kappas)[:, None])[:, 0]
     return round(float(low), DIGITS), round(float(high), DIGITS)

@@ -8,8 +8,9 @@ Each new decision supersedes those that its row was made from. If somebody decid
 otherwise in the meantime, both stay in force and the value is in conflict.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -23,7 +24,7 @@ from hgld.hierarchy.decisions import Decided, Decision, answer_of, key_types_of,
 from hgld.review.clusters import Bulk, Fault, read_bulk
 from hgld.review.entries import entry_of
 from hgld.review.row_base import EDITABLE, evidence_of
-from hgld.review.sheets import hints_of
+from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import is_taxonomy_sheet
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
@@ -94,7 +95,8 @@ def apply_sheets(
         InvalidData: all faults of all sheets, with row, column, found and expected value; or,
             unless ``sure``, moved decisions.
     """
-    values = _values(clusters, decisions, hints_of(class_hints))
+    also = earlier_hints(class_hints, present or {})
+    values = _values(clusters, decisions, hints_of(class_hints), also)
     kinds = kinds_of(taxonomy)
     sheets = [sheet for found in files.values() for sheet in found]
     wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure, present)
@@ -203,9 +205,15 @@ def _read_all(
 
 
 def _values(
-    clusters: pd.DataFrame, decisions: pd.DataFrame, hints: Mapping[str, str]
+    clusters: pd.DataFrame,
+    decisions: pd.DataFrame,
+    hints: Mapping[str, str],
+    also: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Value]:
-    """Return key -> value; including decisions without a value, since a sheet may show them."""
+    """Return key -> value; including decisions without a value, since a sheet may show them.
+
+    ``also`` has class id -> parts of the evidence that count as unchanged.
+    """
     decided = Decided(decisions)
     gone = {
         d.key: Value(
@@ -229,7 +237,13 @@ def _values(
         strict=True,
     )
     keyed = zip(value_keys(clusters), columns, strict=True)
-    return {**gone, **{key: Value(*cells) for key, cells in keyed}}  # a current value wins
+    here = {
+        key: replace(Value(*cells), key=key, also=(also or {}).get(key, ())) for key, cells in keyed
+    }
+    # a copy from before a value had an id names it by its label
+    labels = Counter(value.label for value in here.values())
+    renamed = {v.label: v for v in here.values() if v.label in gone and labels[v.label] == 1}
+    return {**gone, **renamed, **here}  # a current value wins
 
 
 def describe_changes(applied: Applied) -> list[tuple[str, str]]:
@@ -297,7 +311,7 @@ def _new_decisions(
 ) -> pd.DataFrame:
     rows = [
         {
-            "key": change.key,
+            "key": values[change.key].key or change.key,
             "key_type": values[change.key].key_type,
             **{name: getattr(change.after, name) for name in SAID},
             "supersedes": " ".join(change.after.supersedes),

@@ -15,7 +15,7 @@ and its superclasses in Wikidata if they are known. Counts, examples and cluster
 it: they change with every scrape and every clustering, so every decision would become stale.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -101,7 +101,7 @@ def evidence_of(values: pd.DataFrame, hints: Mapping[str, str]) -> list[str]:
     ]
 
 
-def has_changed(then: str, now: str) -> bool:
+def has_changed(then: str, now: str, also: Collection[str] = ()) -> bool:
     """Whether a known part of the evidence changed; a part that was added later does not count.
 
     Example:
@@ -111,4 +111,4 @@ def has_changed(then: str, now: str) -> bool:
         False
     """
     parts = zip(then.split(PART), now.split(PART), strict=False)
-    return any(one != other for one, other in parts if one and other)
+    return any(one != other and one not in also for one, other in parts if one and other)

@@ -8,7 +8,8 @@ no longer fit stay visible.
 ``hgld.review.clusters``). Both are read back by ``hgld review PIPELINE --apply``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from math import nan
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from hgld.artifacts.columns import records, single_blanks_all, table_of
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of
+from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of, short_hash
 from hgld.review.clusters import list_clusters
 from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
@@ -77,7 +78,9 @@ def write_sheets(
     ):
         nearness = label_vectors, taxonomy_vectors, taxonomy_edits, image_vectors, ancestry
         model = fit_decisions(clusters, taxonomy, decisions, *nearness)
-    sheet = list_values(*of_values, class_labels, model, options.order)
+    edits = taxonomy_edits if taxonomy_edits is not None else table_of("taxonomy_edits", [])
+    present = present_names(taxonomy, edits)
+    sheet = list_values(*of_values, class_labels, model, options.order, present)
     return (
         guard_columns(sheet),
         guard_columns(list_clusters(sheet, cluster_summary)),
@@ -117,6 +120,7 @@ def list_values(
     class_labels: pd.DataFrame | None = None,
     model: ValueModel | None = None,
     order: Literal["images", "gain"] = "images",
+    present: Mapping[str, tuple[str, str]] | None = None,
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
@@ -133,7 +137,7 @@ def list_values(
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     in_force = decided.of_values(clusters)
     hints = hints_of(class_hints)
-    evidence = evidence_of(clusters, hints)
+    evidence, also = evidence_of(clusters, hints), earlier_hints(class_hints, present or {})
     suggestions = suggest(clusters, in_force, kinds, class_hints, model)
     sheet = clusters.assign(
         key=value_keys(clusters),
@@ -144,7 +148,10 @@ def list_values(
         probability=[round(s.probability, 2) if s.name else nan for s in suggestions],
         reason=[suggestion.reason for suggestion in suggestions],
         evidence=evidence,
-        status=[_status(d, now, kinds) for d, now in zip(in_force, evidence, strict=True)],
+        status=[
+            _status(d, now, kinds, also.get(class_id, ()))
+            for d, now, class_id in zip(in_force, evidence, clusters["class_id"], strict=True)
+        ],
         conflict=[decision.conflict if decision else "" for decision in in_force],
     )
     examples = _examples(landmark_values, landmarks)
@@ -193,9 +200,14 @@ def list_decisions(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
+    present: Mapping[str, tuple[str, str]] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return for each key the cells of ``review.csv`` that decisions change, and its history."""
+    """Return for each key the cells of ``review.csv`` that decisions change, and its history.
+
+    ``present`` has name and kind now of renamed and merged supercategories.
+    """
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
+    also = earlier_hints(class_hints, present or {})
     evidence = evidence_of(clusters, hints_of(class_hints))
     here = set(value_keys(clusters))
     values = [
@@ -219,7 +231,7 @@ def list_decisions(
         gone = key not in here and decision is not None and not decision.rivals
         found[key] = {
             **cells_of(decision),
-            "status": "stale" if gone else _status(decision, now, kinds),
+            "status": "stale" if gone else _status(decision, now, kinds, also.get(key, ())),
             "conflict": decision.conflict if decision else "",
             "base": str(base_of(key, heads)),
             "history": list_history(decided, class_id, label),
@@ -297,6 +309,26 @@ def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:
     return {class_id: text for class_id, text in texts if class_id and text}
 
 
+def earlier_hints(
+    class_hints: pd.DataFrame, present: Mapping[str, tuple[str, str]]
+) -> dict[str, set[str]]:
+    """Return class id -> the hint's part of the evidence under earlier names of its supercategory.
+
+    ``present`` is that of ``present_names``: a rename or merge changes no class of Wikidata.
+    """
+    names = defaultdict[str, list[str]](list)
+    for old, (now, _) in present.items():
+        names[now].append(old)
+    return {
+        row["class_id"]: {
+            short_hash(": ".join(filter(None, (row["kind_hint"], old))))
+            for old in names[row["supercategory_hint"]]
+        }
+        for row in records(class_hints)
+        if row["supercategory_hint"]
+    }
+
+
 def require_decisions(
     clusters: pd.DataFrame,
     cluster_summary: pd.DataFrame,
@@ -354,7 +386,12 @@ def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:
     return {name: [row[name] for row in cells] for name in EDITABLE}
 
 
-def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) -> str:
+def _status(
+    decision: Decision | None,
+    evidence: str,
+    kinds: Mapping[str, str],
+    also: Collection[str] = (),
+) -> str:
     if decision is None:
         return "open"
     if decision.rivals:
@@ -363,7 +400,7 @@ def _status(decision: Decision | None, evidence: str, kinds: Mapping[str, str]) 
         return "unsure"
     fits = not decision.places or decision.kind in ("", kinds.get(decision.supercategory))
     known = not decision.places or decision.supercategory in kinds
-    changed = has_changed(decision.evidence, evidence)
+    changed = has_changed(decision.evidence, evidence, also)
     return "decided" if fits and known and not changed else "stale"
 
 

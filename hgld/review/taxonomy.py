@@ -128,7 +128,10 @@ class Taxonomy:
         ids = {row_id(row): row for row in self.decisions}
         for decision in made:
             if decision.place in self.state["decisions"]:
-                (old,) = (ids[name] for name in decision.supersedes)
+                old = next((ids[name] for name in decision.supersedes if name in ids), None)
+                if old is None:  # changed by hand
+                    stays.append(f"{decision.key}: the decision before is not in the file any more")
+                    continue
                 self.state["decisions"][decision.place] |= {NAME: old[NAME], "kind": old["kind"]}
                 self.undone[decision.place] = decision.id
             else:
@@ -143,7 +146,31 @@ class Taxonomy:
             self._note(earlier, "undo")
         for name in names - self._names():
             self._require_unused(name)
+        for row in self.state["taxonomy"].values():
+            read_kind(row["kind"], self.levels)  # of other levels than now
+        if faults := tree_faults(kinds_of(self.table), self.levels):
+            raise InvalidData(*faults)
         return stays
+
+    def to_make(self, edits: Sequence[TaxonomyEdit], recorded: pd.DataFrame) -> list[TaxonomyEdit]:
+        """Return the edits that are not made; of a list that was made in order, what follows it."""
+        rows = recorded[(recorded["table"] == "taxonomy") & (recorded["action"] != "undo")]
+        of_edit = rows.groupby(["entry", "action", "key"], sort=False)
+        done = iter([
+            (action, key, dict(zip(cells["column"], cells["after"], strict=True)).get(NAME, ""))
+            for (_, action, key), cells in of_edit
+        ])  # fmt: skip
+        made = 0
+        for number, edit in enumerate(edits, 1):
+            key = single_blanks(edit.into if edit.action == "split" else edit.name)
+            into = single_blanks(edit.into)
+            if not any(
+                (action, found) == (edit.action, key) and (action not in INTO[:2] or after == into)
+                for action, found, after in done
+            ):
+                break
+            made = number if self.is_made(edit, recorded) else made
+        return [edit for edit in edits[made:] if not self.is_made(edit, recorded)]
 
     def is_made(self, edit: TaxonomyEdit, recorded: pd.DataFrame) -> bool:
         """Whether the record has this edit and it still holds."""
@@ -229,7 +256,7 @@ class Taxonomy:
             choice = kinds_to_choose(row["kind"] for row in self.state["taxonomy"].values())
             raise InvalidData(f"'{name}' needs a kind: {' or '.join(choice)}")
         definition = single_blanks(edit.definition or "")
-        row = {NAME: name, "kind": read_kind(edit.kind, self.levels), "definition": definition}
+        row = {NAME: name, "kind": self._spelled(edit.kind), "definition": definition}
         self.state["taxonomy"][self._free_place()] = row
 
     def _rename(self, edit: TaxonomyEdit) -> None:
@@ -274,7 +301,9 @@ class Taxonomy:
         if edit.definition is not None:
             row["definition"] = single_blanks(edit.definition)
         if edit.kind:
-            row["kind"] = read_kind(edit.kind, self.levels)
+            kind = read_kind(edit.kind, self.levels)
+            same = kind.casefold() == row["kind"].casefold()  # other capitals are meant
+            row["kind"] = kind if same else self._spelled(kind)
             name = single_blanks(row[NAME])
             self._follow({name: (name, row["kind"])})
 
@@ -341,6 +370,15 @@ class Taxonomy:
                     for column in {**one, **other}
                     if (before := one.get(column, "")) != (after := other.get(column, ""))
                 ]  # fmt: skip
+
+    def _spelled(self, text: str) -> str:
+        """Return a kind with the spelling of the classes that are there; capitals are ignored."""
+        known: dict[tuple[str, str], str] = {}
+        for row in self.state["taxonomy"].values():
+            for level, name in zip(self.levels, classes_above(row["kind"]), strict=False):
+                known.setdefault((level, name.casefold()), name)
+        found = zip(self.levels, classes_above(read_kind(text, self.levels)), strict=False)
+        return KIND_SEPARATOR.join(known.get((level, one.casefold()), one) for level, one in found)
 
     def _names(self) -> set[str]:
         return {single_blanks(row[NAME]) for row in self.state["taxonomy"].values()}
@@ -588,8 +626,10 @@ def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[T
         return row.fault(NAME, "a name that is in taxonomy.csv, or the action add") + near
     now = {c: single_blanks(known.get(c, "")) for c in ("kind", "definition")}
     described = {c: row[c] if c in sheet.columns else now[c] for c in now}
+    if described["kind"].casefold() == now["kind"].casefold():  # a spreadsheet capitalises words
+        described["kind"] = now["kind"]
     base, written = row["base"], _base(name, described)
-    if not known or action in ("merge", "remove", "split") or described == now or base == written:
+    if not known or action in ("merge", "remove") or described == now or base == written:
         return edits
     if base and base.partition("-")[0] != written.partition("-")[0]:
         return row.fault("base", f"that of {name!r}; was a column sorted or pasted by itself?")

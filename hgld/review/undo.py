@@ -14,9 +14,16 @@ import pandas as pd
 
 from hgld.artifacts.columns import records, table_of
 from hgld.errors import InvalidData
-from hgld.hierarchy.decisions import Decided, Decision, in_force, replaced_rows, row_id
+from hgld.hierarchy.decisions import (
+    Decided,
+    Decision,
+    follows_edit,
+    in_force,
+    replaced_rows,
+    row_id,
+)
 from hgld.review.entries import Entry, entry_of
-from hgld.words import nearest, single_blanks
+from hgld.words import nearest, single_blanks, some_of
 
 OPEN = ("open", "", "")
 History = Sequence[Decision]
@@ -63,6 +70,7 @@ def undo_decisions(
         if not taken:
             raise InvalidData(f"every decision on '{key}' is taken back already")
         rows += _take_back(taken, heads, history)
+    _require_there(rows, names)
     return _appended(decisions, rows, "undo", who, when, why)
 
 
@@ -87,6 +95,7 @@ def redo_decisions(
         if not taken:
             raise InvalidData(f"no decision on '{key}' was taken back since it was last decided")
         rows += _take_back(taken, heads, history)
+    _require_there(rows, names)
     return _appended(decisions, rows, "redo", who, when, why)
 
 
@@ -116,6 +125,7 @@ def undo_entry(
             rows += _take_back(_with_replaced(taken, history, entry), heads, history)
         else:
             left.append(key)
+    _require_there(rows, names)
     edits, left_edits = _edits_before(cluster_edits, entry)
     if not rows and not edits:
         raise InvalidData(f"nothing of entry {entry.number} ({entry.id}) is in force any more")
@@ -130,6 +140,19 @@ def undo_entry(
         pd.concat([cluster_edits, new_edits], ignore_index=True),
         [*left, *left_edits],
     )
+
+
+def _require_there(rows: Sequence[Mapping[str, str]], names: Names) -> None:
+    """Raise InvalidData if rows would bring back a supercategory that is not in the taxonomy."""
+    here = {"", *(name for name, _ in names.values())}
+    gone = [
+        f"'{r['key']}' as '{r['supercategory']}'" for r in rows if r["supercategory"] not in here
+    ]
+    if names and gone:
+        raise InvalidData(
+            f"would decide {some_of(gone, 3)}, not in taxonomy.csv any more; add it again "
+            "(`hgld taxonomy add`), or decide these again"
+        )
 
 
 def find_undo(
@@ -265,7 +288,7 @@ def _restored(row: Decision, history: History) -> Decision | None:
 
 def _made(row: Decision, history: History) -> Decision:
     """Return the row that edits of the taxonomy renamed to this one; else the row itself."""
-    while row.entry.endswith((" taxonomy", " undo", " redo")) and not row.undoes:
+    while follows_edit(row, lambda one, names: replaced_rows(one, names, history)):
         before = replaced_rows(row, row.supersedes, history)
         if len(before) != 1 or _content(before[0]) != _content(row):
             return row  # a split moved the value

@@ -42,6 +42,9 @@ class Value:
     Attributes:
         history: all decisions on it.
         heads: those of them that a new decision replaces.
+        cells: of the value in ``clusters``.
+        key: of the value, whatever the sheet calls it; empty without one.
+        also: parts of the evidence that count as unchanged (``earlier_hints``).
     """
 
     key_type: str
@@ -50,6 +53,8 @@ class Value:
     history: Sequence[Decision]
     heads: Sequence[Decision]
     cells: Mapping[str, object]
+    key: str = ""
+    also: Collection[str] = ()
 
     @cached_property
     def in_force(self) -> Decision | None:
@@ -171,10 +176,13 @@ def followed(ids: Sequence[str], history: Sequence[Decision]) -> tuple[str, ...]
 
     A decision that follows a renamed supercategory is no other decision than the one before.
     """
-    now = set(ids)
+    now, edits = set(ids), set[str]()
     for row in history:
-        edited = row.entry.endswith((" taxonomy", " undo", " redo")) and not row.undoes
-        if edited and row.supersedes and now.issuperset(row.supersedes):
+        edited = row.entry.endswith((" taxonomy", " undo", " redo"))
+        if not (edited and row.supersedes and edits.issuperset(row.undoes)):
+            continue
+        edits.add(row.id)
+        if now.issuperset(row.supersedes):
             now = now.difference(row.supersedes) | {row.id}
     return tuple(sorted(now))
 
@@ -260,7 +268,11 @@ def _mismatch(row: SheetRow, base: Base, value: Value) -> list[str]:
     if row["instance_of"] and label and row["instance_of"] != label:
         why = f"{label!r}, the label of {row['key']}; was a column sorted or pasted by itself?"
         return [row.fault("instance_of", why)]
-    if row["evidence"] and row["decision"] and has_changed(row["evidence"], value.evidence):
+    if (
+        row["evidence"]
+        and row["decision"]
+        and has_changed(row["evidence"], value.evidence, value.also)
+    ):
         now = f"{value.evidence!r}; the value has changed since this sheet was written"
         return [row.fault("evidence", now)]
     return []
@@ -274,11 +286,14 @@ def _untouched(
     wanted = as_wanted(decision, kinds)
     if value is None or decision is None or wanted is None:
         return None
-    if {column: row[column] for column in EDITABLE} != cells_of(decision):
+    cells = cells_of(decision)
+    if row["note"] != cells["note"] or any(
+        row[column].casefold() != cells[column].casefold() for column in EDITABLE
+    ):
         return None
     # a person may set the status of a stale decision to "decided"
     confirmed = (
-        has_changed(decision.evidence, value.evidence)
+        has_changed(decision.evidence, value.evidence, value.also)
         and row["status"].casefold() == "decided"
         and row["evidence"] == value.evidence
     )
@@ -300,7 +315,7 @@ def _with_new_name(
         return replace(row, cells={**row.cells, "supercategory": now_named, "kind": kind})
     for old in value.history:
         if old.supercategory.casefold() == name.casefold() and old.id in value.renamed:
-            (now,) = (d for d in value.history if d.id in value.renamed_heads([old.id]))
+            now = next(d for d in value.history if d.id in value.renamed_heads([old.id]))
             cells = {"supercategory": now.supercategory, "kind": now.kind}
             return replace(row, cells={**row.cells, **cells})
     return row

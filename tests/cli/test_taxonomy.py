@@ -8,14 +8,18 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from hgld.artifacts import declared_table
+from hgld.artifacts.columns import table_of
 from hgld.cli import app, guarded
+from hgld.errors import InvalidData
 from hgld.file_lock import hold
 from hgld.hierarchy.decisions import Decided
 from hgld.review.agreement import measure_agreement
 from hgld.review.annotations import Annotation
+from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 PIPELINE = """
 labels = "labels"
@@ -296,6 +300,61 @@ def test_the_same_edit_again_changes_nothing_at_one_level(folder: Path) -> None:
         after = texts(folder)
         assert taxonomy(folder, *words) == 0
         assert texts(folder) == after
+
+
+@pytest.mark.parametrize(
+    ("edits", "names"),
+    [
+        ((("add", "inn", ""), ("merge", "inn", "garden")), {"church", "garden"}),
+        ((("rename", "church", "chapel"), ("rename", "chapel", "kirk")), {"kirk", "garden"}),
+        ((("split", "garden", "lawn"), ("merge", "lawn", "church")), {"church", "garden"}),
+        (
+            (("rename", "church", "x"), ("rename", "garden", "church"), ("rename", "x", "garden")),
+            {"church", "garden"},
+        ),
+    ],
+)
+def test_a_list_of_edits_may_be_applied_again(
+    edits: tuple[tuple[str, str, str], ...], names: set[str]
+) -> None:
+    tables = {"taxonomy": table_of("taxonomy", [
+        {"supercategory": name, "kind": "human-made", "definition": name}
+        for name in ("church", "garden")
+    ])}  # fmt: skip
+    recorded, decisions = table_of("taxonomy_edits", []), table_of("decisions", [])
+    wanted = [
+        TaxonomyEdit(do, name, into, "human-made" * (do == "add")) for do, name, into in edits
+    ]
+    found = []
+    for entry in ("a", "b"):
+        taxonomy = Taxonomy(tables, decisions)
+        taxonomy.make(taxonomy.to_make(wanted, recorded))
+        new = taxonomy.new_rows("ann", "2026-01-01", entry)["taxonomy_edits"]
+        recorded = pd.concat([recorded, new], ignore_index=True)
+        tables = {"taxonomy": taxonomy.table}
+        found.append(taxonomy.table)
+    assert set(found[0]["supercategory"]) == names
+    pd.testing.assert_frame_equal(*found)
+
+
+def test_an_undo_makes_no_taxonomy_that_is_no_tree() -> None:
+    rows = [{"supercategory": n, "kind": "food > oven", "definition": ""} for n in ("bread", "pie")]
+    levels = ("section", "aisle", "shelf")
+    first = Taxonomy({"taxonomy": table_of("taxonomy", rows)}, table_of("decisions", []), levels)
+    first.make([TaxonomyEdit("describe", name, kind="home > oven") for name in ("bread", "pie")])
+    made = first.new_rows("ann", "2026-01-01", "a")["taxonomy_edits"]
+    again = Taxonomy({"taxonomy": first.table}, table_of("decisions", []), levels)
+    with pytest.raises(InvalidData, match="aisle 'oven' is below 'home' here and below 'food'"):
+        again.undo(made[made["key"] == "bread"].to_dict("records"))
+
+
+def test_capitals_make_no_second_class_above() -> None:
+    rows = [{"supercategory": "bread", "kind": "food > bakery", "definition": ""}]
+    taxonomy = Taxonomy(
+        {"taxonomy": table_of("taxonomy", rows)}, table_of("decisions", []), ("a", "b", "c")
+    )
+    taxonomy.make([TaxonomyEdit("add", "pie", kind="Food > Bakery")])
+    assert set(taxonomy.table["kind"]) == {"food > bakery"}
 
 
 def test_capitals_of_a_name_can_be_changed(folder: Path) -> None:

@@ -90,6 +90,23 @@ def test_kappa_is_one_in_full_agreement_and_its_interval_too() -> None:
     assert (found["kappa"], found["low"], found["high"]) == (1, 1, 1)
 
 
+@pytest.mark.parametrize("count", [10, 23, 49, 97])
+def test_draws_with_one_answer_are_no_part_of_the_interval(count: int) -> None:
+    one = annotations("pub", *["lake"] * (count - 1))
+    found = measure_of(measure_agreement(one, one, ("a", "b")), "supercategory")
+    assert (found["kappa"], found["low"], found["high"]) == (1.0, 1.0, 1.0)
+    other = annotations("lake", "pub", *["lake"] * (count - 2))
+    found = measure_of(measure_agreement(one, other, ("a", "b")), "supercategory")
+    assert found["high"] <= 0
+
+
+def test_values_without_images_count_for_nothing_by_images() -> None:
+    one = annotations("pub", "lake", "pub", "lake", weights=[3, 2, 0, 0])
+    other = annotations("pub", "lake", "lake", "pub", weights=[3, 2, 0, 0])
+    found = measure_of(measure_agreement(one, other, ("a", "b")), "supercategory", "images")
+    assert (found["kappa"], found["low"]) == (1.0, 1.0)
+
+
 def test_each_level_of_a_path_is_measured() -> None:
     kinds = ("food > bakery > bread", "food > bakery > cake", "tools > hand > saw")
     a = {f"v{i}": said(f"v{i}", f"x{kind}", kind) for i, kind in enumerate(kinds)}

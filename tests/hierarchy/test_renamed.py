@@ -1,0 +1,174 @@
+"""Decisions and sheets around renames of supercategories, undos, and values that get a QID."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from hgld.artifacts import Vectors
+from hgld.artifacts.columns import records, table_of
+from hgld.errors import InvalidData
+from hgld.hierarchy.decisions import Decided, check_decisions, row_id
+from hgld.review.apply import Applied, apply_choices, apply_sheets
+from hgld.review.entries import entry_of, list_entries
+from hgld.review.row_base import base_of, evidence_of
+from hgld.review.sheets import hints_of, list_values
+from hgld.review.spreadsheet import Sheet, SheetRow
+from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, present_names
+from hgld.review.undo import undo_decisions
+
+Row = dict[str, str]
+CLUSTERS = table_of("clusters", [
+    {"class_id": key, "instance_of": label, "landmarks": 1, "images": 1, "cluster": 0,
+     "cluster_name": "pub", "distance": 0.0, "margin": 0.0}
+    for key, label in (("Q1", "pub"), ("Q2", "barn"))
+])  # fmt: skip
+TAXONOMY = table_of("taxonomy", [
+    {"supercategory": name, "kind": "human-made", "definition": ""} for name in ("church", "garden")
+])  # fmt: skip
+NO_HINTS, NO_EDITS = table_of("class_hints", []), table_of("cluster_edits", [])
+
+
+def decided(**cells: str) -> Row:
+    return {
+        "key": "Q1", "key_type": "qid", "decision": "keep", "supercategory": "church",
+        "kind": "human-made", "who": "ann", "when": "2026-01-01", "why": "", "evidence": "",
+        "entry": "aaaa s.csv", "undoes": "", "supersedes": "", **cells,
+    }  # fmt: skip
+
+
+def take_back(row: Row, when: str = "2026-01-02") -> Row:
+    return decided(
+        decision="open", supercategory="", kind="", supersedes=row_id(row), undoes=row_id(row),
+        when=when, entry="bbbb undo",
+    )  # fmt: skip
+
+
+def rename(rows: list[Row]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Taxonomy, decisions and record after a rename of church to chapel."""
+    decisions = table_of("decisions", rows)
+    edited = Taxonomy({"taxonomy": TAXONOMY}, decisions)
+    edited.make([TaxonomyEdit("rename", "church", "chapel")])
+    entry = entry_of(["rename"], "cora", "2026-02-01", "taxonomy")
+    new = edited.new_rows("cora", "2026-02-01", entry)
+    both = pd.concat([decisions, new["decisions"]], ignore_index=True)
+    return edited.table, both, new["taxonomy_edits"]
+
+
+def of_pub(decisions: pd.DataFrame) -> tuple[str, str]:
+    found = Decided(decisions).find("Q1", "pub")
+    assert found is not None
+    return found.supercategory, found.conflict
+
+
+def choose(decisions: pd.DataFrame, base: str, taxonomy: pd.DataFrame = TAXONOMY) -> Applied:
+    row = {
+        "key": "Q1",
+        "decision": "drop",
+        "supercategory": "",
+        "kind": "",
+        "note": "",
+        "base": base,
+    }
+    return apply_choices(
+        [row], CLUSTERS, taxonomy, decisions, NO_EDITS, NO_HINTS, who="ann", when="2026-02-03",
+        source="page",
+    )  # fmt: skip
+
+
+def hint(name: str) -> pd.DataFrame:
+    cells = {"class_id": "Q1", "instance_of": "pub", "kind_hint": "human-made", "hops": 1}
+    return table_of("class_hints", [{**cells, "supercategory_hint": name, "root": f"{name} (1)"}])
+
+
+def test_a_renamed_hint_is_no_change_of_the_value() -> None:
+    evidence = evidence_of(CLUSTERS, hints_of(hint("church")))[0]
+    places = table_of("landmark_values", []), table_of("landmarks", [])
+    before = table_of("decisions", [row := decided(evidence=evidence)])
+    sheet = list_values(CLUSTERS, *places, TAXONOMY, before, hint("church"))
+    taxonomy, decisions, edits = rename([row])
+    present = present_names(taxonomy, edits)
+    now = list_values(CLUSTERS, *places, taxonomy, decisions, hint("chapel"), present=present)
+    assert now.set_index("key")["status"]["Q1"] == "decided"
+    other = list_values(CLUSTERS, *places, taxonomy, decisions, hint("garden"), present=present)
+    assert other.set_index("key")["status"]["Q1"] == "stale"
+    (cells,) = (row for row in records(sheet) if row["key"] == "Q1")
+    cells = {name: "" if cell != cell else str(cell) for name, cell in cells.items()}
+    for note, kinds in (("", []), ("looked again", ["note"])):
+        row = {**cells, "note": note}
+        found = apply_sheets(
+            {Path(__file__): [Sheet("old.csv", list(row), [SheetRow(2, row)])]}, CLUSTERS,
+            Vectors(["Q1", "Q2"], np.eye(2), {}), taxonomy, decisions, NO_EDITS, hint("chapel"),
+            who="ann", when="2026-03-01", present=present,
+        )  # fmt: skip
+        assert [change.kind for change in found.changes] == kinds
+
+
+def test_a_rename_contradicts_no_decision_that_was_taken_back() -> None:
+    first = decided()
+    rows = [first, take_back(first), decided(who="ben", when="2026-01-03", entry="cccc b.csv")]
+    assert of_pub(table_of("decisions", rows)) == ("church", "")
+    assert of_pub(rename(rows)[1]) == ("chapel", "")
+
+
+def test_an_older_sheet_may_be_applied_after_a_rename_and_its_undo() -> None:
+    first = decided()
+    base = str(base_of("Q1", Decided(table_of("decisions", [first])).heads("Q1", "pub"), 1))
+    taxonomy, decisions, edits = rename([first])
+    back = Taxonomy({"taxonomy": taxonomy}, decisions)
+    (entry,) = (one for one in list_entries(decisions, NO_EDITS, edits) if one.cells)
+    back.undo(entry.cells, entry.rows)
+    undone = back.new_rows("cora", "2026-02-02", "dddd undo")["decisions"]
+    both = pd.concat([decisions, undone], ignore_index=True)
+    assert of_pub(both) == ("church", "")
+    assert of_pub(choose(both, base).decisions) == ("", "")
+
+
+def test_a_decision_and_a_rename_of_two_branches_do_not_contradict_each_other() -> None:
+    first = decided()
+    _, renamed, _ = rename([first])
+    again = decided(
+        supercategory="garden", supersedes=row_id(first), when="2026-02-02", entry="eeee page"
+    )
+    merged = pd.concat([renamed, table_of("decisions", [again])], ignore_index=True)
+    assert of_pub(merged) == ("garden", "")
+
+
+def test_an_undo_brings_back_no_supercategory_that_is_gone() -> None:
+    first = decided()
+    second = decided(
+        supercategory="garden", supersedes=row_id(first), when="2026-01-02", entry="b s"
+    )
+    decisions = table_of("decisions", [first, second])
+    names = {"garden": ("garden", "human-made")}
+    with pytest.raises(InvalidData, match="would decide 'Q1' as 'church', not in taxonomy"):
+        undo_decisions(
+            decisions, CLUSTERS, ["Q1"], who="ann", when="2026-03-01", why="", names=names
+        )
+
+
+def test_a_copy_from_before_a_value_had_an_id_contradicts_the_decision_on_the_id() -> None:
+    by_label = decided(key="pub", key_type="label")
+    by_id = decided(who="ben", supercategory="garden", supersedes=row_id(by_label), entry="cc s")
+    decisions = table_of("decisions", [by_label, by_id])
+    base = str(base_of("pub", Decided(table_of("decisions", [by_label])).heads("", "pub"), 1))
+    row = {"key": "pub", "decision": "drop", "supercategory": "", "kind": "", "note": "",
+           "base": base}  # fmt: skip
+    found = apply_choices(
+        [row], CLUSTERS, TAXONOMY, decisions, NO_EDITS, NO_HINTS, who="ann", when="2026-02-03",
+        source="copy",
+    )  # fmt: skip
+    assert [change.kind for change in found.changes] == ["conflict"]
+    assert found.decisions["key"].iloc[-1] == "Q1" and of_pub(found.decisions)[1]
+
+
+def test_a_conflict_on_a_label_is_settled_by_the_decision_on_its_id() -> None:
+    sides = [
+        decided(key="pub", key_type="label"),
+        decided(key="pub", key_type="label", who="ben", supercategory="garden", entry="cc s"),
+    ]
+    both = table_of("decisions", sides)
+    assert [fault for _, fault in check_decisions(both, TAXONOMY)]
+    settled = decided(supersedes=" ".join(map(row_id, sides)), when="2026-02-01", entry="dd s")
+    assert check_decisions(table_of("decisions", [*sides, settled]), TAXONOMY) == []
