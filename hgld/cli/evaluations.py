@@ -247,7 +247,7 @@ def map_embeddings(
         # queries that the gallery begins with are shown once
         more = np.arange(found.gallery.own_queries(found.query), len(found.query.image_ids))
         rows = {found.gallery.split: np.arange(len(found.gallery.image_ids))}
-        rows |= {found.query.split: more} if len(more) else {}
+        rows |= {found.query.split: more} if len(more) and not found.query.names else {}
         images = Images.of_work(measured.folder, *rows)
         used = {side.split: side for side in (found.query, found.gallery)}
         sides = [
@@ -397,10 +397,13 @@ def ijb_c(
 def _write_page(
     sides: tuple["MeasuredRun", "MeasuredRun"], found: "Comparison", rows: int, out: Path
 ) -> Path:
+    from hgld.bootstrap import pair_seeds
     from hgld.report.comparison import write_comparison
     from hgld.report.examples import Images
 
-    first, protocol = [side.of_model(next(iter(side.models))) for side in sides], sides[0].protocol
+    pair = pair_seeds(sides[0].models, sides[1].models)[0]
+    first = [side.of_model(name) for side, name in zip(sides, pair, strict=True)]
+    protocol = sides[0].protocol
     names = [side.run for side in sides]
     # columns of one name would be one column
     if names[0] == names[1]:
@@ -548,6 +551,8 @@ def _print_draws(found: "DrawnResult") -> None:
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     """Describe a comparison in lines."""
+    from hgld.ranking.distance_metrics import lower_is_better
+
     for remark in found.remarks:
         yield from wrap(f"note: {remark}", 79, subsequent_indent="      ")
     yield (
@@ -569,8 +574,9 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     yield f"95 % intervals over {found.units:,} {found.unit}{over}; * leaves out 0"
     if found.seeds > 1:
         yield f"p: paired t-test of the means of {found.seeds} seeds alone"
-    gained = found.by_query[found.by_query["difference"] > 0].head(rows)
-    lost = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
+    rose = found.by_query[found.by_query["difference"] > 0].head(rows)
+    fell = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
+    gained, lost = (fell, rose) if lower_is_better(found.metric) else (rose, fell)
     for title, part in (("gained most", gained), ("lost most", lost)):
         if len(part):
             yield f"\n{f'{title} ({found.metric})':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"

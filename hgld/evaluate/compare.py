@@ -6,6 +6,7 @@ separate intervals of the two models would be wider, since they contain the spre
 Beside it is the paired t-test over the seeds, as the papers report it.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
@@ -210,9 +211,14 @@ def _pair_seeds(a: MeasuredRun, b: MeasuredRun) -> Pairs:
 
 
 def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:
-    """Whether the models of both runs differ in their seeds only."""
-    recipes = {facts.get("recipe") for side in (a, b) for facts in side.models.values()}
-    return len(recipes) == 1 and None not in recipes
+    """Whether the models of both runs differ in their seeds only, and were measured alike."""
+    of_protocol = ("precision", "name", "query", "gallery")
+    made = {
+        (facts.get("recipe"), json.dumps(facts.get("preparation"), sort_keys=True),
+         *(str(side.protocol.get(what)) for what in of_protocol))
+        for side in (a, b) for facts in side.models.values()
+    }  # fmt: skip
+    return len(made) == 1 and next(iter(made))[0] is not None
 
 
 def _differ(
@@ -279,6 +285,9 @@ def _remarks(a: MeasuredRun, b: MeasuredRun) -> Iterator[str]:
         one, other = a.protocol.get(what), b.protocol.get(what)
         if one != other:
             yield f"not measured alike: {what} is {one} in A, {other} in B"
+    one, other = (side.protocol.get("precision", "float32") for side in (a, b))
+    if one != other:
+        yield f"not measured alike: precision is {one} in A, {other} in B"
 
 
 def _remarks_on_spread(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:

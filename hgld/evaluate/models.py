@@ -105,7 +105,14 @@ class Model:
         if self.kind == "python":
             with self._in_its_option():
                 return custom_digest(self.source)
-        return hash_file(self._decisive_file())
+        file = self._decisive_file()
+        if not self.source.startswith("local-dir:"):
+            return hash_file(file)
+        # how photos and texts are prepared is in files beside the weights
+        files = [file, *sorted(file.parent.glob("*.json"))]
+        return sha256(
+            " ".join(f"{one.name} {hash_file(one)}" for one in files).encode()
+        ).hexdigest()
 
     def facts(self) -> dict[str, Any]:
         """Return loss, steps, backbone and hash of the weights, and how it was trained."""

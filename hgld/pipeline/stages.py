@@ -409,7 +409,7 @@ STAGES: tuple[Stage, ...] = (
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         aside=_COMPILING,
         unit="measurements",
-        revision=4,
+        revision=5,
     ),
     Stage(
         "evaluate",
@@ -421,7 +421,7 @@ STAGES: tuple[Stage, ...] = (
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         aside=_COMPILING,
         unit="measurements",
-        revision=4,
+        revision=5,
     ),
     Stage(
         "evaluate",
@@ -433,6 +433,7 @@ STAGES: tuple[Stage, ...] = (
         checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
         aside=_COMPILING,
         unit="measurements",
+        revision=2,
     ),
     Stage(
         "report",
@@ -449,7 +450,7 @@ STAGES: tuple[Stage, ...] = (
         ),
         writes=("report",),
         uses=("title",),
-        revision=4,
+        revision=5,
     ),
     *_release(
         "hgld.publish:write_release",

@@ -212,7 +212,8 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
     if run is None:
         return
     best = measured.first_models[run]
-    depth = max(1, len(measured.levels) - 1)
+    levels = _levels_of_queries(measured)
+    depth = min(len(levels), max(1, len(measured.levels) - 1))
     ranking, level = measured.rankings[best], level_noun(measured.levels[depth - 1])
     found = ranking.gallery_ids[ranking.order[:, 0]]
     pairs = [
@@ -220,7 +221,7 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
         for query, image in zip(map(str, ranking.query_ids), found, strict=True)
         if query != image
     ]
-    yield from _plan_icicle(measured, best)
+    yield from _plan_icicle(measured, best, levels)
     confusion = count_confusion(pairs)
     if len(confusion.names) < 2:
         return
@@ -233,23 +234,30 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
     yield ChartPlan("confusion", "models", title, about, draw, confusion.table())
 
 
-def _plan_icicle(measured: ChartData, model: str) -> Iterator[ChartPlan]:
+def _levels_of_queries(measured: ChartData) -> Sequence[str]:
+    """Levels of the queries' classes: those above the names, if names query."""
+    names = measured.evaluation.get("protocol", {}).get("names")
+    depth = len(measured.levels) if names is None else measured.levels.index(names["level"]) + 1
+    return measured.levels[:depth]
+
+
+def _plan_icicle(measured: ChartData, model: str, levels: Sequence[str]) -> Iterator[ChartPlan]:
     """Confusion at every level of the tree."""
     ranking = measured.rankings[model]
     firsts = zip(map(str, ranking.query_ids), ranking.first_levels().tolist(), strict=True)
     pairs = [(measured.queries.path(query), shared) for query, shared in firsts if shared >= 0]
-    if len(measured.levels) < 2 or not pairs:
+    if len(levels) < 2 or not pairs:
         return
-    table = confusion_by_class(pairs, measured.levels, measured.queries.names)
-    wrong = [sum(shared <= depth for _, shared in pairs) for depth in range(len(measured.levels))]
-    parts = [f"{n:,} at {level}" for level, n in zip(measured.levels, wrong, strict=True)]
-    finest = level_noun(measured.levels[-1])
+    table = confusion_by_class(pairs, levels, measured.queries.names)
+    wrong = [sum(shared <= depth for _, shared in pairs) for depth in range(len(levels))]
+    parts = [f"{n:,} at {level}" for level, n in zip(levels, wrong, strict=True)]
+    finest = level_noun(levels[-1])
     title = f"Of {len(pairs):,} queries, {wrong[-1]:,} find another {finest} first"
     about = (
         f"First image found by {model}. A height is a number of queries; colour is the share with "
         f"a first image of another class: {', '.join(parts)}."
     )
-    draw = partial(draw_icicle, table, measured.levels)
+    draw = partial(draw_icicle, table, levels)
     yield ChartPlan("icicle", "models", title, about, draw, table)
 
 

@@ -7,6 +7,7 @@ from functools import cached_property
 import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT, SPLITS
+from hgld.errors import InvalidData
 from hgld.figures import Bar
 from hgld.report.examples import class_paths
 from hgld.words import level_classes
@@ -83,6 +84,16 @@ class Counts:
                 path = self.paths[SPACE_OF_SPLIT[split], int(str(landmark))]
                 shares[f"{split} images"][path[0]] += int(images)
         return shares
+
+    def require_classes(self) -> None:
+        """Raise InvalidData if the hierarchy lacks the class of an exported image."""
+        for split, rows in by_split(self.index):
+            for landmark in rows["landmark_id"].unique():
+                if (SPACE_OF_SPLIT[split], int(landmark)) not in self.paths:
+                    raise InvalidData(
+                        f"hierarchy.csv: lacks landmark {landmark} of the shards' split {split}; "
+                        "`hgld run` on the pipeline exports, trains and measures with it"
+                    )
 
     def largest_share(self) -> tuple[str, float]:
         """The coarsest class with most of the finest classes, and its share of them."""

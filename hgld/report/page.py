@@ -16,6 +16,7 @@ import pandas as pd
 from hgld.artifacts import atomic_folder, write_csv
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions, StageContext
+from hgld.errors import InvalidData
 from hgld.report.charts import SECTIONS, Chart, draw_chart, draw_charts
 from hgld.report.class_table import ClassTable
 from hgld.report.counts import Counts, by_split
@@ -110,13 +111,15 @@ def write_report(
         out: the report's folder, which is replaced completely.
 
     Raises:
-        InvalidData: a ranking or a ``metrics.jsonl`` cannot be read.
+        InvalidData: a ranking or a ``metrics.jsonl`` cannot be read; hierarchy, shards and rankings
+            were not made from each other.
     """
     if count_cores() > 1:
         prepare_workers(draw_chart)
     index = read_index(shards)
     levels = tuple(str(name) for name in read_manifest(shards)["levels"])
     counts = Counts(hierarchy, index, levels)
+    counts.require_classes()
     protocol, names = evaluation["protocol"], landmark_names(landmarks)
     rankings = {
         name: RankingFile.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]
@@ -135,6 +138,12 @@ def write_report(
         queries,
         Images(shards, index, protocol["gallery"], counts.paths, names),
     )
+    for ranking in rankings.values():
+        if unknown := set(map(str, ranking.gallery_ids)) - measured.gallery.landmarks.keys():
+            raise InvalidData(
+                f"{ranking.path}: ranks images that are not in the shards, such as "
+                f"{min(unknown)}; run evaluate again"
+            )
     galleries = list(find_galleries(per_query, measured, options))
     charts = draw_charts(measured, counts, models, options.vector_figures)
     metrics, rows = evaluation["metrics"], metric_rows(evaluation, measured.intervals)

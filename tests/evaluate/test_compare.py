@@ -225,6 +225,8 @@ def test_a_training_with_another_seed_is_never_surely_better(tmp_path: Path) -> 
         for side in (a, b)
     )
     found = compare(one, other, by="queries")
+    large = {name: {**facts, "preparation": {"max_side": 9}} for name, facts in one.models.items()}
+    assert compare(replace(one, models=large), other, by="queries").differences[0].is_sure
     assert found.differences[0].low > 0 and not found.differences[0].is_sure
     assert found.remarks == (
         "A and B differ in their training seeds alone, so every difference is chance",

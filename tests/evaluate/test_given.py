@@ -85,6 +85,17 @@ def test_queries_without_a_label_are_refused_and_may_be_in_the_gallery(nothing: 
     assert measure_files(query, given).unmatched == {"kind": 0, "place": 0}
 
 
+def test_whole_numbers_beside_missing_labels_are_the_same_classes() -> None:
+    sides = [
+        Given(Path("x"), VECTORS, None, pd.DataFrame({"place": places}))
+        for places in ([1, 1, 2, 3], [1, 1, 2, np.nan])
+    ]
+    found = measure_files(*sides, metrics=["R@1"])
+    assert found.unmatched == {"place": 1} and found.result.mean() == {"R@1": 1.0}
+    with_halves = [replace(side, labels=side.labels + 0.5) for side in sides]
+    assert measure_files(*with_halves, metrics=["R@1"]).result.mean() == {"R@1": 1.0}
+
+
 def test_blanks_around_a_label_do_not_count() -> None:
     sides = [
         Given(Path("x"), VECTORS, None, pd.DataFrame({"place": words}))

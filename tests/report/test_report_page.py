@@ -64,6 +64,22 @@ def test_a_report_replaces_the_one_before_it(run: MadeRun) -> None:
     assert not (write(run, grid_queries=0) / "old.png").exists()
 
 
+def test_a_hierarchy_or_a_ranking_of_other_shards_is_named(run: MadeRun) -> None:
+    whole = run.hierarchy
+    run.hierarchy = whole[whole["landmark_id"] != run.index["landmark_id"].iloc[0]]
+    with pytest.raises(
+        InvalidData, match=r"hierarchy\.csv: lacks landmark \d+ of the shards' split"
+    ):
+        write(run)
+    run.hierarchy, gone = whole, str(run.index["image_id"].iloc[0])
+    run.index = run.index.iloc[1:].reset_index(drop=True)
+    run.write_index()
+    with pytest.raises(
+        InvalidData, match=rf"images that are not in the shards, such as {gone}; run"
+    ):
+        write(run)
+
+
 def test_the_page_opens_with_the_facts_of_the_run(report: Path) -> None:
     document = parse(report)
     assert "2026-01-01" in text(document.xpath("//header/p")[0])
