@@ -399,7 +399,7 @@ def _write_page(
 ) -> Path:
     from hgld.bootstrap import pair_seeds
     from hgld.report.comparison import write_comparison
-    from hgld.report.examples import Images
+    from hgld.report.examples import Images, NameQueries
 
     pair = pair_seeds(sides[0].models, sides[1].models)[0]
     first = [side.of_model(name) for side, name in zip(sides, pair, strict=True)]
@@ -419,7 +419,14 @@ def _write_page(
             f" and {found.seeds} seeds, of which the photos show the first; t and p are of the "
             "paired t-test over the seeds"
         )
-    queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
+    queries: Images | NameQueries
+    if "names" in protocol:
+        (gallery,) = Images.of_work(sides[0].folder, protocol["gallery"])
+        ids = [str(name) for name in first[0].ranking.query_ids]
+        paths, asked = set(gallery.paths.values()), protocol["names"]
+        queries = NameQueries(paths, gallery.names, protocol["levels"], asked, ids)
+    else:
+        queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
     return write_comparison(
         out,
         (queries, gallery),

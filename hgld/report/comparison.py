@@ -14,7 +14,7 @@ from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions
 from hgld.errors import InvalidData
 from hgld.ranking.distance_metrics import lower_is_better
-from hgld.report.examples import Images, find_examples
+from hgld.report.examples import Images, NameQueries, find_examples
 from hgld.report.galleries import Gallery
 from hgld.report.rendering import render_page, save_sheets, save_table
 
@@ -23,7 +23,7 @@ PAGE = "comparison.html"
 
 def write_comparison(
     out: Path,
-    sides: tuple[Images, Images],
+    sides: tuple[Images | NameQueries, Images],
     rankings: Mapping[str, RankingFile],
     queries: pd.DataFrame,
     tables: Mapping[str, pd.DataFrame],
@@ -52,21 +52,25 @@ def write_comparison(
         The page.
 
     Raises:
-        InvalidData: B found images that are not in A's shards.
+        InvalidData: A or B found images that are not in the shards of A.
         UsageError: the folder holds other files.
     """
     names = [f"{name}.{form}" for name in (*tables, "queries") for form in ("csv", "tex")]
     require_folder(out, PAGE, "comparison-gain.png", "comparison-loss.png", *names)
     a, b = rankings
     known = set(sides[1].landmarks)
-    if missing := sorted({str(i) for i in rankings[b].gallery_ids} - known):
-        raise InvalidData(
-            f"{rankings[b].path}: {missing[0]} is not among the images of A; pictures need two "
-            "evaluations of the same shards"
-        )
+    for ranking in rankings.values():
+        if missing := sorted({str(i) for i in ranking.gallery_ids} - known):
+            raise InvalidData(
+                f"{ranking.path}: {missing[0]} is not among the images of A; pictures need two "
+                "evaluations of the same shards"
+            )
     ordered = queries.sort_values(["difference", "image_id"], ascending=[False, True])
-    higher = ordered.loc[ordered["difference"] > 0, "image_id"].head(rows).tolist()
-    lower = ordered.loc[ordered["difference"] < 0, "image_id"].iloc[::-1].head(rows).tolist()
+    # an official query without a label is in no ranking
+    ranked = rankings[a].query_rows.keys() & rankings[b].query_rows.keys()
+    shown = ordered[ordered["image_id"].isin(ranked)]
+    higher = shown.loc[shown["difference"] > 0, "image_id"].head(rows).tolist()
+    lower = shown.loc[shown["difference"] < 0, "image_id"].iloc[::-1].head(rows).tolist()
     chosen = {"gain": higher, "loss": lower}
     if lower_is_better(metric):
         chosen = {"gain": lower, "loss": higher}

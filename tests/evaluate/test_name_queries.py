@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from open_clip.model import CLIP
 
 from hgld.artifacts import ARTIFACTS
+from hgld.cli import app, guarded
 from hgld.config import EvaluateOptions, ReportOptions
 from hgld.errors import UsageError
 from hgld.evaluate import evaluate_names
@@ -191,6 +193,15 @@ def test_report_and_export_take_names_as_queries(
     embedded = open_embedded(open_measured(str(work)))
     assert embedded.query.image_ids.tolist() == sorted(set(values["image_id"]))
     assert np.asarray(embedded.vectors["names of train"]).shape == (3, 16)
+    # no photo is of a landmark, so none counts as found or missed there
+    assert "find another landmark" not in page
+    assert (
+        guarded(lambda: app(["evaluations", "map", str(work), "--out", str(tmp_path / "map")])) == 0
+    )
+    copied = shutil.copytree(work, tmp_path / "work")
+    pages = ["--out", str(tmp_path / "pages")]
+    assert guarded(lambda: app(["evaluations", "compare", str(work), str(copied), *pages])) == 0
+    assert (tmp_path / "pages" / "comparison.html").exists()
 
 
 NETWORK = """
