@@ -213,8 +213,10 @@ def _read_annotators(
         sides = [weigh(side, weights) for side in sides]
     if taxonomy is None:
         return sides
-    kinds = declared_table("taxonomy").read(taxonomy)
-    return [complete(side, kinds) for side in sides]
+    kinds, edits = declared_table("taxonomy").read(taxonomy), declared_table("taxonomy_edits")
+    beside = taxonomy.with_name(edits.file)
+    recorded = edits.read(beside) if beside.is_file() else edits.empty()
+    return [complete(side, kinds, recorded) for side in sides]
 
 
 Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys as in review.csv.")]

@@ -17,6 +17,8 @@ from hgld.artifacts.columns import table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
+from hgld.review.taxonomy import present_names
+from hgld.tasks import say
 from hgld.words import count_text, nearest
 
 WEIGHTS = ("images", "landmarks", "count")  # the first one present is used
@@ -144,11 +146,21 @@ def weigh(
 
 
 def complete(
-    annotations: Mapping[str, Annotation], taxonomy: pd.DataFrame
+    annotations: Mapping[str, Annotation], taxonomy: pd.DataFrame, recorded: pd.DataFrame
 ) -> dict[str, Annotation]:
-    """Return the annotations with the taxonomy's spelling of supercategories, and their kinds."""
-    kinds = kinds_of(taxonomy)
-    names = {name.casefold(): name for name in kinds}
+    """Return the annotations with present names of supercategories, and their kinds.
+
+    Args:
+        annotations: by value; a notice names supercategories that the taxonomy never had.
+        taxonomy: its table.
+        recorded: its edits; renamed and merged supercategories have the name of today.
+    """
+    kinds, present = kinds_of(taxonomy), present_names(taxonomy, recorded)
+    names = {name.casefold(): now for name, (now, _) in present.items()}
+    said = {one.supercategory for one in annotations.values() if one.supercategory}
+    if unknown := sorted(name for name in said if name.casefold() not in names):
+        near = nearest(unknown[0].casefold(), names)
+        say(f"{count_text(len(unknown), 'name')} not in taxonomy.csv, such as '{unknown[0]}'{near}")
     spelled = {
         key: names.get(one.supercategory.casefold(), one.supercategory)
         for key, one in annotations.items()

@@ -242,10 +242,21 @@ class Taxonomy:
 
     def users(self, name: str) -> dict[str, int]:
         """Return how many decisions in force, class roots and overrides name a supercategory."""
+        # a decision on the id of a value has replaced those on its label
+        by_id = {
+            one for row in self.decisions if row["key_type"] == "qid"
+            for one in row["supersedes"].split()
+        }  # fmt: skip
+        gone = {
+            place for place in self.state["decisions"]
+            if self.decisions[place]["key_type"] == "label"
+            and row_id(self.decisions[place]) in by_id
+        }  # fmt: skip
         return {
             table: sum(
                 single_blanks(row[NAME]) == single_blanks(name)
-                for row in self.state.get(table, {}).values()
+                for place, row in self.state.get(table, {}).items()
+                if table != "decisions" or place not in gone
             )
             for table in USERS
         }

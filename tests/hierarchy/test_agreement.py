@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from hgld.artifacts.columns import table_of
 from hgld.errors import InvalidData
 from hgld.review.agreement import disagreements, measure_agreement
 from hgld.review.alpha import measure_alpha
@@ -175,9 +176,26 @@ def test_a_kind_that_is_left_to_the_taxonomy_is_not_measured_until_it_is_filled_
     assert notes[0].startswith("kind: 2 of 3 values are left out")
     names = {"supercategory": ["x", "y"], "kind": ["human-made", "natural"]}
     taxonomy = pd.DataFrame({**names, "definition": ["", ""]})
-    whole = measure_agreement(complete(a, taxonomy), complete(b, taxonomy), AB)
+    edits = table_of("taxonomy_edits", [])
+    whole = measure_agreement(complete(a, taxonomy, edits), complete(b, taxonomy, edits), AB)
     shares = [measure_of(whole, of)["agreement"] for of in ("supercategory", "kind")]
     assert shares == pytest.approx([2 / 3, 2 / 3], abs=1e-6)
+
+
+def test_a_renamed_supercategory_is_one_answer_and_unknown_names_are_told() -> None:
+    taxonomy = pd.DataFrame({"supercategory": ["chapel", "garden"], "kind": "human-made"})
+    rename = {
+        "action": "rename", "table": "taxonomy", "key": "church", "column": "supercategory",
+        "before": "church", "after": "chapel", "entry": "e taxonomy",
+    }  # fmt: skip
+    edits, told = table_of("taxonomy_edits", [rename]), list[str]()
+    with watched_by(lambda items, *_: iter(items), told.append):
+        sides = [
+            complete(annotations(*places), taxonomy, edits)
+            for places in (("church", "garden"), ("chapel", "gardn"))
+        ]
+    assert measure_of(measure_agreement(*sides, AB), "supercategory")["agreement"] == 0.5
+    assert told == ["1 name not in taxonomy.csv, such as 'gardn'; did you mean 'garden'?"]
 
 
 def test_counts_of_a_sheet_of_disagreements_are_numbers_for_a_spreadsheet() -> None:

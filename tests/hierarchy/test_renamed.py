@@ -163,6 +163,14 @@ def test_a_copy_from_before_a_value_had_an_id_contradicts_the_decision_on_the_id
     assert found.decisions["key"].iloc[-1] == "Q1" and of_pub(found.decisions)[1]
 
 
+def test_a_decision_on_a_label_that_its_id_replaced_uses_no_supercategory() -> None:
+    by_label = decided(key="pub", key_type="label")
+    by_id = decided(decision="drop", supercategory="", kind="", supersedes=row_id(by_label))
+    edited = Taxonomy({"taxonomy": TAXONOMY}, table_of("decisions", [by_label, by_id]))
+    edited.make([TaxonomyEdit("remove", "church")])
+    assert edited.table["supercategory"].tolist() == ["garden"]
+
+
 def test_a_conflict_on_a_label_is_settled_by_the_decision_on_its_id() -> None:
     sides = [
         decided(key="pub", key_type="label"),
