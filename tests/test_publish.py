@@ -13,7 +13,13 @@ import yaml
 from hgld.artifacts import ARTIFACTS, Table, declared_table
 from hgld.config import PublishOptions, ScrapeOptions
 from hgld.errors import InvalidData
-from hgld.publish import release_folder, release_published, release_reviewed, write_release
+from hgld.publish import (
+    content,
+    release_folder,
+    release_published,
+    release_reviewed,
+    write_release,
+)
 from hgld.storage import RemoteFolder
 from tests.made_run import CC, PLACES, MadeRun, context, make_run
 
@@ -628,3 +634,16 @@ def test_a_hierarchy_with_few_levels_is_released_too(
     assert (out / "figures" / "groups.png").is_file() == (len(levels) > 1)
     assert len((out / "images.csv").read_text().splitlines()) == 11
     assert len(card(out)[1]) > 500 and (out / "shards" / "manifest.json").is_file()
+
+
+def test_images_of_one_tar_are_told_apart_and_a_number_of_two_classes_is_refused() -> None:
+    paths = [json.dumps({"kind": "a", "class": name}) for name in ("x", "y")]
+    hierarchy = pd.DataFrame({"split": ["train", "index"], "landmark_id": [5, 6], "path": paths})
+    images = pd.DataFrame({
+        "split": ["train", "index", "index"], "image_id": ["p/1", "q", "r"],
+        "landmark_id": [5, 6, 6], "path": ["p/1.jpg", "far.tar", "far.tar"],
+    })  # fmt: skip
+    rows = content.sheet_of_images(hierarchy, images, None).rows
+    assert rows["path"].tolist() == ["p/1.jpg", "q", "r"]
+    with pytest.raises(InvalidData, match="number 5 is one class in the training data and another"):
+        content.sheet_of_paths(hierarchy.assign(landmark_id=5), images[["split", "landmark_id"]])

@@ -16,6 +16,7 @@ import pandas as pd
 
 from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, SPLITS, ColumnType, Table
 from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
+from hgld.errors import InvalidData
 from hgld.shards.index import read_index, read_manifest
 
 Road = Literal["decisions", "published", "folder"]
@@ -226,7 +227,18 @@ def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dic
 
 
 def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> ReleaseTable:
-    """The classes of a folder: the splits that have images, a number, one column a level."""
+    """The classes of a folder: the splits that have images, a number, one column a level.
+
+    Raises:
+        InvalidData: a number is one class in the training data and another in the gallery.
+    """
+    numbers = hierarchy.drop_duplicates(["landmark_id", "path"])["landmark_id"]
+    twice = numbers[numbers.duplicated()]
+    if len(twice):
+        raise InvalidData(
+            f"hierarchy.csv: number {twice.iloc[0]} is one class in the training data and another "
+            "in the gallery; a release has one table of classes: give each a number of its own"
+        )
     levels = _levels(hierarchy)
     number = _number_column(levels)
     classes = hierarchy.drop_duplicates("landmark_id")
@@ -258,6 +270,8 @@ def sheet_of_images(
     rows = images[images["landmark_id"].isin(list(names))]
     if exported is not None:
         rows = rows.merge(exported[["split", "image_id"]], on=["split", "image_id"])
+    in_tars = rows["path"].duplicated(keep=False)  # a tar is the path of many images
+    rows = rows.assign(path=rows["path"].mask(in_tars, rows["image_id"]))
     rows = rows[["path", "split", "landmark_id"]].rename(columns={"landmark_id": number})
     columns: dict[str, ColumnType] = {"path": "text", "split": "text", number: "int"}
     columns |= {finest: "text"}
