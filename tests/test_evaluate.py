@@ -358,7 +358,9 @@ def test_a_gallery_of_the_query_alone_is_refused(
     evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = "hgld.evaluate.sides.read_index"
-    monkeypatch.setattr(one, lambda folder: read_index(folder).drop_duplicates("split"))
+    monkeypatch.setattr(
+        one, lambda *a, **options: read_index(*a, **options).drop_duplicates("split")
+    )
     with pytest.raises(UsageError, match=r"'evaluation' holds no other image than the query"):
         evaluate()
 

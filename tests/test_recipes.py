@@ -177,7 +177,7 @@ def main_run(pipeline: Pipeline) -> RunOptions:
 
 @pytest.mark.parametrize("name", [*SETS, *TO_COPY, "roadmap-2021-cub-256"])
 def test_a_recipe_builds_its_model_and_takes_two_steps(name: str, load: Load) -> None:
-    pipeline, data = load(name, CNN)
+    pipeline, data = load(name, [*CNN, "train.eval_crop=64"])
     assert len(data.levels) == LEVELS.get(name, 3)
     assert take_steps(pipeline, data, main_run(pipeline)) == 8
 

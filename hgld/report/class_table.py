@@ -57,9 +57,7 @@ class ClassTable:
         # The official protocol has queries that are not among the shards.
         values = values[values.index.isin(list(queries.landmarks))]
         paths = [queries.path(str(image)) for image in values.index]
-        # others, such as CPCC, have no value of a query
-        metrics = [m for m in measured.evaluation["metrics"] if m in set(per_query["metric"])]
-        names = [(metric, run) for metric in metrics for run in measured.runs]
+        names = [(m, run) for m in measured.evaluation["metrics"] for run in measured.runs]
         columns = [_mean_of_seeds(values, m, measured.runs[run]["models"]) for m, run in names]
         table = np.stack(columns, axis=1) if columns else np.empty((len(values), 0))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []

@@ -120,6 +120,9 @@ def test_features_number_the_classes_as_the_shards_do(work: Path) -> None:
     for level, name in enumerate(LEVELS, 1):
         assert features[name]["_type"] == "ClassLabel"
         assert features[name]["names"] == table[table["level"] == level]["name"].tolist()
+    datasets = pytest.importorskip("datasets")
+    loaded = datasets.Features.from_dict(features)
+    assert [loaded[name].names for name in LEVELS] == [features[name]["names"] for name in LEVELS]
 
 
 def test_names_under_two_parents_stay_apart_in_features(tmp_path: Path) -> None:
