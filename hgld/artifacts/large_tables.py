@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,15 +67,11 @@ class LargeTable:
     def batches(
         self, columns: Sequence[str] | None = None, rows: int = BATCH
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in order, in batches, with some columns or all; one is read ahead."""
-        names = None if columns is None else list(columns)
+        """Yield the rows in order, in batches, with some columns or all of them."""
         try:
-            with parquet.ParquetFile(self.path) as file, ThreadPoolExecutor(1) as thread:
-                batches = file.iter_batches(rows, columns=names)
-                coming = thread.submit(next, batches, None)
-                while (batch := coming.result()) is not None:
-                    coming = thread.submit(next, batches, None)
-                    yield batch
+            with parquet.ParquetFile(self.path) as file:
+                names = None if columns is None else list(columns)
+                yield from file.iter_batches(rows, columns=names)
         except (pa.ArrowException, OSError) as error:
             raise unreadable(self.path, error) from None
 
