@@ -177,6 +177,16 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def spoken_name(name: str) -> str:
+    """Return the name of a class with blanks for underscores, as folders cannot always have them.
+
+    Example:
+        >>> spoken_name("apple_pie ")
+        'apple pie'
+    """
+    return single_blanks(name.replace("_", " "))
+
+
 def single_blanks(text: str) -> str:
     r"""Return the text on one line: each run of blanks as one space, no control characters.
 

@@ -422,9 +422,7 @@ def _write_page(
     queries: Images | NameQueries
     if "names" in protocol:
         (gallery,) = Images.of_work(sides[0].folder, protocol["gallery"])
-        ids = [str(name) for name in first[0].ranking.query_ids]
-        paths, asked = set(gallery.paths.values()), protocol["names"]
-        queries = NameQueries(paths, gallery.names, protocol["levels"], asked, ids)
+        queries = NameQueries.of(gallery, protocol, first[0].ranking)
     else:
         queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
     return write_comparison(

@@ -93,7 +93,7 @@ class Model:
         if self.kind in ("timm", "open_clip"):
             architecture, weights = split_name(self.source)
         # A tag of open_clip says how photos are prepared; a file of the same weights does not.
-        is_tag = self.kind == "open_clip" and not self.source.startswith("local-dir:")
+        is_tag = self.kind == "open_clip" and not self.source.startswith(LOCAL)
         if is_tag and Path(weights) != self._decisive_file():
             architecture = self.source
         facts = f"{self.kind} {architecture} {self._digest()}"
@@ -106,10 +106,9 @@ class Model:
             with self._in_its_option():
                 return custom_digest(self.source)
         file = self._decisive_file()
-        if not self.source.startswith("local-dir:"):
+        files = [file, *self._beside(file)]
+        if len(files) == 1:
             return hash_file(file)
-        # how photos and texts are prepared is in files beside the weights
-        files = [file, *sorted(file.parent.glob("*.json"))]
         return sha256(
             " ".join(f"{one.name} {hash_file(one)}" for one in files).encode()
         ).hexdigest()
@@ -164,9 +163,11 @@ class Model:
             return []
         if self.kind == "checkpoint":
             return [self.file, self.file.with_name(WEIGHTS)]
-        # open_clip reads its configuration and tokenizer from the folder
-        beside = self.file.parent.glob("*.json") if self.source.startswith(LOCAL) else []
-        return [self.file, *beside]
+        return [self.file, *self._beside(self.file)]
+
+    def _beside(self, file: Path) -> list[Path]:
+        """Configuration and tokenizer, which open_clip reads from the folder of the weights."""
+        return sorted(file.parent.glob("*.json")) if self.source.startswith(LOCAL) else []
 
     def moved(self, place: Callable[[Path], Path]) -> "Model":
         """Return the model as it is loaded from copies of its files, each at ``place(file)``."""

@@ -113,6 +113,10 @@ class Decision:
         return (replace(self, rivals=()), *self.rivals)
 
 
+# finds the rows of a history that a row names by id, or by the date of a row above it
+Named = Callable[[Decision, Iterable[str]], list[Decision]]
+
+
 class Decided:
     """The decisions in force.
 
@@ -152,8 +156,12 @@ class Decided:
                 row_id(cells),
             )
             made.append(decision)
-        self._by_key = {key: _with_first(made) for key, made in self._by_key.items()}
-        self._heads = {key: _heads(made) for key, made in self._by_key.items()}
+        self._heads = dict(self._by_key)
+        for of, made in self._by_key.items():
+            if len(made) > 1:
+                named = _row_names(made)
+                self._by_key[of] = _with_first(made, named)
+                self._heads[of] = _heads(self._by_key[of], named)
 
     def find(self, class_id: str, instance_of: str) -> Decision | None:
         """The decision in force for a value, with its rivals; None where there is none."""
@@ -217,11 +225,8 @@ def in_force(heads: Sequence[Decision]) -> Decision | None:
     return replace(newest, rivals=tuple(others)) if differ else newest
 
 
-def _with_first(made: Sequence[Decision]) -> list[Decision]:
+def _with_first(made: Sequence[Decision], named: Named) -> list[Decision]:
     """Return rows, marked if they only follow edits of the taxonomy from a first decision."""
-    if not any(row.entry.endswith(EDITS) for row in made):
-        return list(made)
-    named = _row_names(made)
 
     def is_first(row: Decision) -> bool:
         while follows_edit(row, named):
@@ -231,10 +236,10 @@ def _with_first(made: Sequence[Decision]) -> list[Decision]:
             row = before[0]
         return not row.supersedes
 
-    return [replace(row, first=is_first(row)) for row in made]
+    return [replace(row, first=True) if row.supersedes and is_first(row) else row for row in made]
 
 
-def follows_edit(row: Decision, named: Callable[[Decision, Iterable[str]], list[Decision]]) -> bool:
+def follows_edit(row: Decision, named: Named) -> bool:
     """Whether a row only follows an edit of the taxonomy, or an undo or redo of one."""
     return (
         row.entry.endswith(EDITS)
@@ -244,10 +249,7 @@ def follows_edit(row: Decision, named: Callable[[Decision, Iterable[str]], list[
     )
 
 
-def _heads(made: Sequence[Decision]) -> list[Decision]:
-    if len(made) == 1:
-        return list(made)
-    named = _row_names(made)
+def _heads(made: Sequence[Decision], named: Named) -> list[Decision]:
     by_row = [
         (row, old, follows_edit(row, named)) for row in made for old in named(row, row.supersedes)
     ]
@@ -266,9 +268,7 @@ def replaced_rows(
     return _row_names(history)(row, names)
 
 
-def _row_names(
-    history: Sequence[Decision],
-) -> Callable[[Decision, Iterable[str]], list[Decision]]:
+def _row_names(history: Sequence[Decision]) -> Named:
     """Return ``replaced_rows`` of one history, which is indexed once for all of its rows."""
     by_id = {old.id: old for old in history}
     by_date: dict[str, list[Decision]] = {}

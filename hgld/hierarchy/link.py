@@ -36,7 +36,7 @@ from hgld.hierarchy.scrape.answers import (
 from hgld.hierarchy.scrape.items import open_items
 from hgld.hierarchy.scrape.subclasses import Knowledge
 from hgld.tasks import say
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, spoken_name
 
 PROPERTIES = ("P31", "P301")  # what an item is; what a category is about
 SHOWN = 5  # candidates of a class in the sheet
@@ -143,7 +143,7 @@ class Linker:
         """Return the outcome of each name."""
         given = {name: said[name] for name in names if name in said}
         no_name = Link(reason="no_name", detail="the class has no name to look up")
-        found = {name: no_name for name in names if not _spoken(name)} | self._link_given(given)
+        found = {name: no_name for name in names if not spoken_name(name)} | self._link_given(given)
         left = [name for name in names if name not in found]
         candidates: dict[str, dict[str, NamedItem]] = {name: {} for name in left}
         by: dict[str, str] = {}
@@ -191,7 +191,7 @@ class Linker:
         self, names: Sequence[str], kind: str, where: str
     ) -> dict[str, dict[str, NamedItem]]:
         """Return the items that a look-up of each name returns, but for excluded ones."""
-        keys = {name: lookup_key(kind, where, _spoken(name)) for name in names}
+        keys = {name: lookup_key(kind, where, spoken_name(name)) for name in names}
         answers = self.lookups.learn(keys.values())
         ids = {name: answers[key].item_ids for name, key in keys.items()}
         known = self.items.learn(item_id for some in ids.values() for item_id in some)
@@ -259,7 +259,7 @@ class Linker:
         }
 
     def _asked(self, name: str) -> str:
-        return f"{_spoken(name)}, {self.options.about}".rstrip(", ")
+        return f"{spoken_name(name)}, {self.options.about}".rstrip(", ")
 
     def _about(self, item: NamedItem) -> str:
         return item.described((*self.options.languages, "mul"))
@@ -327,12 +327,8 @@ class Linker:
         )
 
 
-def _spoken(name: str) -> str:
-    return single_blanks(name.replace("_", " "))
-
-
 def _folded(name: str) -> str:
-    return normalize("NFC", _spoken(name)).casefold()
+    return normalize("NFC", spoken_name(name)).casefold()
 
 
 def _is_named(item: NamedItem, name: str) -> bool:

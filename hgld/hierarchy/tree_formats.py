@@ -38,7 +38,7 @@ from hgld.hierarchy.class_tree import (
 )
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
-from hgld.words import single_blanks
+from hgld.words import spoken_name
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
@@ -294,7 +294,7 @@ def _write_sheet(tree: Tree, path: Path) -> None:
     places: dict[str, str] = {}
     for text in paths_of_tree(tree)["path"]:
         *_, name, leaf = json.loads(text).values()
-        value = single_blanks(leaf.replace("_", " "))
+        value = spoken_name(leaf)
         if places.setdefault(value, name) != name:
             both = f"'{places[value]}' and '{name}'"
             raise InvalidData(f"'{value}' is below {both}; rename one of them")

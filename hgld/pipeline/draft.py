@@ -26,7 +26,7 @@ from hgld.sources.folder import collect
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 from hgld.template_files import open_templates
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, spoken_name
 
 MANY = 16  # classes from which a quarter of them is enough to evaluate on
 
@@ -90,7 +90,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     per_class = max(2, min(4, int(trained.min()) if len(trained) else 0))
     held = int(len(trained) * held_out + 0.5)  # halves go up, as in hold_out; round() makes 4.5 a 4
     enough = int((trained >= per_class).sum()) - held
-    values = {single_blanks(name.replace("_", " ")).casefold() for name in landmarks["name"]} - {""}
+    values = {spoken_name(name).casefold() for name in landmarks["name"]} - {""}
     seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
     seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
     # A name may hold a line break, which would end a comment.

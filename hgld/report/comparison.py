@@ -58,9 +58,8 @@ def write_comparison(
     names = [f"{name}.{form}" for name in (*tables, "queries") for form in ("csv", "tex")]
     require_folder(out, PAGE, "comparison-gain.png", "comparison-loss.png", *names)
     a, b = rankings
-    known = set(sides[1].landmarks)
     for ranking in rankings.values():
-        if missing := sorted({str(i) for i in ranking.gallery_ids} - known):
+        if missing := sides[1].unknown(ranking):
             raise InvalidData(
                 f"{ranking.path}: {missing[0]} is not among the images of A; pictures need two "
                 "evaluations of the same shards"

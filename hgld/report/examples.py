@@ -234,6 +234,10 @@ class Images:
         index, paths, names = read_index(shards), class_paths(tables[0]), landmark_names(tables[1])
         return [cls(shards, index, split, paths, names) for split in splits]
 
+    def unknown(self, ranking: RankingFile) -> list[str]:
+        """Ids of the ranked images that are none of these, sorted."""
+        return sorted({str(i) for i in ranking.gallery_ids} - self.landmarks.keys())
+
     def photo(self, image_id: str) -> ExamplePhoto:
         """A small copy of the image, with its classes and its attribution."""
         row: Any = self.rows.loc[image_id]
@@ -289,6 +293,14 @@ class NameQueries:
         finer = tuple(f"any {level_noun(level)}" for level in levels[depth:])
         self.landmarks = {name: known[name] + finer for name in ids}
         self.names, self.prompt, self.depth = names, facts["prompts"][0], depth
+
+    @classmethod
+    def of(
+        cls, gallery: Images, protocol: Mapping[str, Any], ranking: RankingFile
+    ) -> "NameQueries":
+        """The queries of an evaluation of names against the classes of this gallery."""
+        paths, ids = set(gallery.paths.values()), list(map(str, ranking.query_ids))
+        return cls(paths, gallery.names, protocol["levels"], protocol["names"], ids)
 
     def photo(self, image_id: str) -> ExamplePhoto:
         """Return a card with the first prompt."""

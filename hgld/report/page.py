@@ -124,10 +124,16 @@ def write_report(
     rankings = {
         name: RankingFile.load(ranked_levels / f"{name}.npz") for name in evaluation["models"]
     }
+    gallery = Images(shards, index, protocol["gallery"], counts.paths, names)
+    for ranking in rankings.values():
+        if unknown := gallery.unknown(ranking):
+            raise InvalidData(
+                f"{ranking.path}: ranks images that are not in the shards, such as {unknown[0]}; "
+                "run evaluate again"
+            )
     queries: Images | NameQueries
     if "names" in protocol:
-        ids = [str(i) for i in next(iter(rankings.values())).query_ids]
-        queries = NameQueries(set(counts.paths.values()), names, levels, protocol["names"], ids)
+        queries = NameQueries.of(gallery, protocol, next(iter(rankings.values())))
     else:
         queries = Images(shards, index, protocol["query"], counts.paths, names)
     measured = ChartData(
@@ -136,14 +142,8 @@ def write_report(
         measure_intervals(per_query, evaluation, options.bootstrap),
         rankings,
         queries,
-        Images(shards, index, protocol["gallery"], counts.paths, names),
+        gallery,
     )
-    for ranking in rankings.values():
-        if unknown := set(map(str, ranking.gallery_ids)) - measured.gallery.landmarks.keys():
-            raise InvalidData(
-                f"{ranking.path}: ranks images that are not in the shards, such as "
-                f"{min(unknown)}; run evaluate again"
-            )
     galleries = list(find_galleries(per_query, measured, options))
     charts = draw_charts(measured, counts, models, options.vector_figures)
     metrics, rows = evaluation["metrics"], metric_rows(evaluation, measured.intervals)

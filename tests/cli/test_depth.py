@@ -98,42 +98,33 @@ def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("made", "row 3: kind 'made': expected LEVEL 1 > LEVEL 2"),
-        ("made > ", "row 3: kind 'made > ': expected LEVEL 1 > LEVEL 2"),
-        ("made >  water", "row 3: kind is 'made > water'; expected 'made > water'"),
-        ("grown > house", "row 4: level 2 'house' is below 'made' here and below 'grown' above"),
-        ("water > grown", "row 3: 'grown' is below 'water' here and above it in the rows above"),
-        ("sea > grown", "row 3: 'grown' is below 'sea' here and above it in the rows above"),
-    ],
-)
-def test_a_taxonomy_that_is_no_tree_is_one_line_with_its_row(
-    made: Path, tmp_path: Path, kind: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
-    taxonomy = folder / "labels" / "taxonomy.csv"
-    taxonomy.write_text(
-        f"supercategory,kind,definition\nsea,grown > water,\nlake,{kind},\nchurch,made > house,\n"
-    )
-    assert hgld(folder, "review") == 3
-    assert says in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.parametrize(
     ("row", "says"),
     [
+        ("lake,made,", "row 3: kind 'made': expected LEVEL 1 > LEVEL 2"),
+        ("lake,made > ,", "row 3: kind 'made > ': expected LEVEL 1 > LEVEL 2"),
+        ("lake,made >  water,", "row 3: kind is 'made > water'; expected 'made > water'"),
+        (
+            "lake,grown > house,",
+            "row 4: level 2 'house' is below 'made' here and below 'grown' above",
+        ),
+        (
+            "lake,water > grown,",
+            "row 3: 'grown' is below 'water' here and above it in the rows above",
+        ),
+        ("lake,sea > grown,", "row 3: 'grown' is below 'sea' here and above it in the rows above"),
         (",made > house,", "row 3: supercategory is empty; fill it in, or delete the row"),
         ("Sea,grown > water,", "row 3: supercategory 'Sea' is there already, as 'sea'"),
         ("lake,,", "row 3: kind '': expected LEVEL 1 > LEVEL 2, as cluster.levels has; fill it in"),
     ],
 )
-def test_a_row_of_the_taxonomy_without_name_or_kind_is_named(
+def test_a_fault_of_the_taxonomy_is_one_line_with_its_row(
     made: Path, tmp_path: Path, row: str, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = deepen(made, 3, tmp_path / "deep")
     taxonomy = folder / "labels" / "taxonomy.csv"
-    taxonomy.write_text(f"supercategory,kind,definition\nsea,grown > water,\n{row}\n")
+    taxonomy.write_text(
+        f"supercategory,kind,definition\nsea,grown > water,\n{row}\nchurch,made > house,\n"
+    )
     assert hgld(folder, "review") == 3
     assert says in " ".join(capsys.readouterr().err.split())
 
