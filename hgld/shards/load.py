@@ -6,6 +6,8 @@ decode and transform ahead for both. The augmentation of an image depends on its
 place in the global batch, never on the process that loads it.
 """
 
+import atexit
+import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -471,7 +473,7 @@ def _load_ahead(
         num_workers=workers,
         prefetch_factor=AHEAD,
         collate_fn=_as_it_is,
-        worker_init_fn=ignore_requests,
+        worker_init_fn=_begin_worker,
     )
     items: Any = None
     try:
@@ -494,6 +496,16 @@ def _load_ahead(
         with held_back(), held_back([signal.SIGCHLD]):
             if items is not None:
                 items._shutdown_workers()
+
+
+def _begin_worker(_: int) -> None:
+    """Ignore stop requests, and end as a forked process does: without Python's own ending.
+
+    In a spawned process that ending would kill the thread that passes tensors on while it copies
+    one, and the process would abort: "terminate called without an active exception".
+    """
+    ignore_requests()
+    atexit.register(os._exit, 0)
 
 
 def _as_it_is(found: Any) -> Any:

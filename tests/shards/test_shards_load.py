@@ -691,15 +691,17 @@ def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.Da
         first_batch(copied, rows, undecodable_budget=99)
 
 
-def test_the_example_in_the_pages_runs_as_a_script(shards: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("side", [64, 640])  # large batches are still copied as the script ends
+def test_the_example_in_the_pages_runs_as_a_script(shards: Path, tmp_path: Path, side: int) -> None:
     code = next(c for c in PAGE.read_text().split("```")[1::2] if "BatchLoader" in c)
     code = code.removeprefix("python\n").replace("work/quickstart/shards", str(shards))
+    code = code.replace("resize((64, 64))", f"resize(({side}, {side}))")
     spawn = "import multiprocessing\nmultiprocessing.set_start_method('spawn', force=True)\n"
     show = "    print(*images.shape, *labels.shape, *numbers.shape, state['step'])\n"
     (tmp_path / "script.py").write_text(spawn + code + show)
     run = [sys.executable, tmp_path / "script.py"]
     done = subprocess.run(run, env=_quick(), capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("32 3 64 64 32 3 32 1\n", "")
+    assert (done.stdout, done.stderr) == (f"32 3 {side} {side} 32 3 32 1\n", "")
 
 
 def test_padding_is_an_image_of_zeros_without_labels(shards: Path, rows: pd.DataFrame) -> None:
