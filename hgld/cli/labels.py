@@ -205,6 +205,8 @@ def suspects(
     The most suspect come first. In the file of --out write drop into the column decision of wrong
     ones: collect.exclude leaves these out, and only these. Nothing is changed here.
     """
+    import pandas as pd
+
     from hgld.evaluate.neighbours import embed_splits
     from hgld.evaluate.suspects import suspect_tables
     from hgld.report.photo_rows import write_photo_rows
@@ -214,7 +216,8 @@ def suspects(
     with progress("suspects"):
         side, vectors = embed_splits(workspace.work, shards, model, options, [split])[split]
         photos = open_photos(workspace)
-        names = side.rows["landmark_id"].map(lambda number: photos.path(split, number))
+        shown = zip(side.rows["split"], side.rows["landmark_id"], strict=True)
+        names = pd.Series([photos.path(*key) for key in shown], dtype=str)
         images, classes = suspect_tables(
             side.rows, vectors, side.labels, names, neighbours, options.device
         )
@@ -248,17 +251,20 @@ def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":
     from hgld.report.photo_rows import PhotoRow
 
     typical = images.iloc[::-1].groupby("path").head(TYPICAL)
-    by_path = {path: list(group["image_id"]) for path, group in typical.groupby("path")}
+    by_path = {
+        path: list(zip(group["split"], group["image_id"], strict=True))
+        for path, group in typical.groupby("path")
+    }
     return [
         PhotoRow(
             f"{row['path']}, or {row['elsewhere']}?",
             [
                 (f"score {row['score']:.2f}", row["split"], row["image_id"]),
                 *(
-                    (row[name], row["split"], image_id)
+                    (row[name], *photo)
                     for name in ("path", "elsewhere")
-                    for image_id in by_path[row[name]]
-                    if image_id != row["image_id"]
+                    for photo in by_path[row[name]]
+                    if photo[1] != row["image_id"]
                 ),
             ],
         )

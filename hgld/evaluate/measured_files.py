@@ -29,7 +29,7 @@ class FileResult:
     Attributes:
         result: values of each query.
         ids: (Q,) ids of the queries, or their row numbers.
-        classes: (Q,) finest label of each query.
+        classes: (Q,) finest label of each query; its path if two classes have the same one.
         levels: names, coarse to fine.
         open_set: the gallery is the queries; each query is excluded from its own ranking.
         unmatched: level -> number of queries without another image of their class in the gallery.
@@ -223,8 +223,11 @@ def measure_files(
         name: int(without_match(labels[0][:, :n], labels[1][:, :n], gallery is None).sum())
         for n, name in enumerate(names, start=1)
     }
-    classes = tables[0].iloc[:, -1].to_numpy(dtype=str)
-    return FileResult(result, ids, classes, names, gallery is None, unmatched)
+    shown = tables[0].astype(str)
+    classes, paths = shown.iloc[:, -1], shown.iloc[:, 0].str.cat(shown.iloc[:, 1:], sep=" > ")
+    if paths.nunique() > classes.nunique():  # "other" below "church" and below "bridge"
+        classes = paths
+    return FileResult(result, ids, classes.to_numpy(str), names, gallery is None, unmatched)
 
 
 def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:

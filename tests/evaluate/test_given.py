@@ -96,6 +96,17 @@ def test_whole_numbers_beside_missing_labels_are_the_same_classes() -> None:
     assert measure_files(*with_halves, metrics=["R@1"]).result.mean() == {"R@1": 1.0}
 
 
+def test_classes_of_one_name_below_two_parents_are_drawn_apart() -> None:
+    kinds, places = ["church", "church", "bridge", "bridge"], ["other", "other", "other", "new"]
+    table = pd.DataFrame({"kind": kinds, "place": places})
+    found = measure_files(Given(Path("x"), VECTORS, None, table), metrics=["R@1"])
+    assert found.facts()["bootstrap"]["units"] == 3
+    assert found.per_query()["class"][2] == "bridge > other"
+    table["place"] = ["other", "other", "old", "new"]
+    found = measure_files(Given(Path("x"), VECTORS, None, table), metrics=["R@1"])
+    assert found.per_query()["class"].tolist() == table["place"].tolist()
+
+
 def test_blanks_around_a_label_do_not_count() -> None:
     sides = [
         Given(Path("x"), VECTORS, None, pd.DataFrame({"place": words}))

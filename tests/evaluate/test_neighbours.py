@@ -210,6 +210,19 @@ def test_a_label_that_its_photo_contradicts_comes_first(pipeline: Path, capsys) 
     assert "natural &gt; lake &gt; Place 4, or human-made" in page.read_text()
 
 
+def test_suspects_of_two_splits_are_of_one_table(pipeline: Path) -> None:
+    out, page = pipeline.parent / "joined.csv", pipeline.parent / "joined.html"
+    words = ("--work", pipeline.parent / "work", "--split", "evaluation+index", "--page", page)
+    assert hgld("labels", "suspects", pipeline, *words, "--neighbours", 3, "--out", out) == 0
+    sheet = pd.read_csv(out)
+    index = read_index(pipeline.parent / "work/shards").set_index("image_id")
+    assert set(sheet["split"]) == {"evaluation", "index"}
+    assert sheet["split"].tolist() == index.loc[sheet["image_id"], "split"].tolist()
+    ends = sheet["path"].str.rpartition("Place ")[2].astype(int)
+    assert ends.tolist() == index.loc[sheet["image_id"], "landmark_id"].tolist()
+    assert "<figure>" in page.read_text()
+
+
 def test_suspects_can_be_a_workbook(pipeline: Path) -> None:
     out = pipeline.parent / "suspects.xlsx"
     words = ("--work", pipeline.parent / "work", "--neighbours", 3, "--out", out)
