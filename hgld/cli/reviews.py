@@ -321,6 +321,7 @@ def show_conflicts(
 
     To settle them, fill in the sheet (or their rows in review.csv) and apply it.
     """
+    from hgld.artifacts.cells import unguard
     from hgld.cli.review_actions import conflict_sheet
 
     if out is not None:
@@ -328,11 +329,13 @@ def show_conflicts(
     runner = open_runner(pipeline, settings, work)
     with progress():
         sheet = conflict_sheet(runner)
-    rows = sheet[["key", "instance_of", "landmarks", "images", "conflict"]].to_dict("records")
+    texts = {name: sheet[name].map(unguard) for name in ("key", "instance_of")}
+    shown = sheet.assign(**texts)[["key", "instance_of", "landmarks", "images", "conflict"]]
+    rows = shown.to_dict("records")
     if as_json:
         from hgld.hierarchy.decisions import sides_of
 
-        sides = sides_of(runner.read("decisions", runner.stage("review")), sheet)
+        sides = sides_of(runner.read("decisions", runner.stage("review")), shown)
         print_json([{**row, "sides": sides[row["key"]]} for row in rows])
     else:
         for row in rows:

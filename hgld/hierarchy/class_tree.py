@@ -110,9 +110,11 @@ def tree_of_paths(hierarchy: pd.DataFrame) -> Tree:
     columns = (classes.landmarks[name] for name in ("split", "landmark_id", f"level_{finest}"))
     for split, landmark_id, number in zip(*columns, strict=True):
         leaf = tree.nodes[f"{finest}.{number}"]
-        if "landmark_id" in leaf:
-            raise InvalidData(f"'{leaf['name']}' is the class of several rows; give each a name")
-        leaf |= {"split": split, "landmark_id": int(landmark_id)}
+        if split in leaf.get("split", "").split():
+            several = f"the class of several rows of {split}"
+            raise InvalidData(f"'{leaf['name']}' is {several}; give each a name")
+        facts = {"split": split, "landmark_id": int(landmark_id)}
+        leaf |= {name: f"{leaf[name]} {f}" if name in leaf else f for name, f in facts.items()}
     return tree
 
 
@@ -151,10 +153,9 @@ def paths_of_tree(tree: Tree) -> pd.DataFrame:
         is_landmark = split in ID_SPACES and own.isdecimal()  # not a class such as "16:9"
         known = {"split": split, "landmark_id": own} if is_landmark else {}
         row = {"split": "train", "landmark_id": number, **known, **facts}
-        rows.append(
-            {"split": row["split"], "landmark_id": int(row["landmark_id"]),
-             "path": json.dumps(text, ensure_ascii=False)}
-        )  # fmt: skip
+        ids = zip(row["split"].split(), str(row["landmark_id"]).split(), strict=False)
+        cell = json.dumps(text, ensure_ascii=False)
+        rows += [{"split": one, "landmark_id": int(own), "path": cell} for one, own in ids]
     return table_of("hierarchy", rows).sort_values(["split", "landmark_id"], ignore_index=True)
 
 

@@ -64,8 +64,9 @@ def find_landmark(landmarks: pd.DataFrame, asked: str, split: str = "") -> Row:
     rows = landmarks[landmarks["split"] == split] if split else landmarks
     space, colon, number = asked.rpartition(":")
     if number.isascii() and number.isdigit() and (not colon or space in ID_SPACES):
-        rows = rows[rows["landmark_id"] == int(number)]
-        found = rows[rows["split"] == space] if colon else rows
+        is_id = rows["landmark_id"] == int(number)
+        # folders of classes may have numbers as names
+        found = rows[is_id & (rows["split"] == space) if colon else is_id | (rows["name"] == asked)]
     elif title := title_of_url(asked):
         named = rows["commons_url"].map(lambda url: as_stored(title_of_url(url) or ""))
         found = rows[named == as_stored(title)]

@@ -133,19 +133,30 @@ def _read_csv(path: Path) -> Tree:
     child = columns.get("id") or columns.get("child")
     if not child or "parent" not in columns:
         raise InvalidData("expected the columns parent and child, or parent, id and name")
-    name, levels = columns.get("name", child), list[str]()
+    name, level_of = columns.get("name", child), dict[str, str]()
     nodes = []
     for number, row in zip(rows_in_file(path, len(rows)), rows, strict=True):
         facts = {fact: row[fact] for fact in FACTS if row.get(fact)}
-        facts |= {"landmark_id": int(facts["landmark_id"])} if "landmark_id" in facts else {}
+        ids = [int(one) for one in facts.get("landmark_id", "").split()]  # one for each split
+        facts |= {"landmark_id": ids[0] if len(ids) == 1 else facts["landmark_id"]} if ids else {}
         place = f"row {number}"
         nodes.append(ClassNode(row[child], row[columns["parent"]], row[name], place, facts))
-        levels += [row["level"]] if row.get("level") and row["level"] not in levels else []
+        level_of[row[child]] = row.get("level", "")
     if child == columns.get("child"):  # roots may be named as parents only
         known = {node.id for node in nodes}
         roots = dict.fromkeys(n.parent for n in nodes if n.parent and n.parent not in known)
         nodes = [*(ClassNode(one, "", one, "a parent") for one in roots), *nodes]
-    return build_tree(nodes, levels)[0]
+    tree = build_tree(nodes)[0]
+    levels: dict[int, str] = {}  # by depth: the rows may be in any order
+    for node, depth in _with_depth(tree):
+        level = level_of.get(node, "")
+        if level and levels.setdefault(depth, level) != level:
+            both = f"'{level}' and '{levels[depth]}'"
+            raise InvalidData(
+                f"'{tree.nodes[node]['name']}': depth {depth + 1} has the levels {both}; keep one"
+            )
+    tree.graph["levels"] = tuple(level for _, level in sorted(levels.items()))
+    return tree
 
 
 def _write_edges(tree: Tree, path: Path) -> None:

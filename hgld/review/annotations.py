@@ -8,6 +8,7 @@ changed. ``hgld.review.agreement`` measures how far two people agree.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -99,13 +100,23 @@ class Disagreement:
 def read_annotations(*paths: Path) -> list[dict[str, Annotation]]:
     """Read the annotations of each file by key, in order; by label if one of them has no keys.
 
+    Capitals of a supercategory are ignored: its first spelling in these files counts.
+
     Raises:
         InvalidData: a file is missing, lacks a column, has an unknown decision, or two
             contradictory rows of a value.
     """
     sheets = [read_sheets(path)[0] for path in paths]
     keyed = all("key" in sheet.columns for sheet in sheets)
-    return [_annotations(sheet, by_label=not keyed) for sheet in sheets]
+    sides = [_annotations(sheet, by_label=not keyed) for sheet in sheets]
+    spelled: dict[str, str] = {}
+    for one in chain.from_iterable(side.values() for side in sides):
+        spelled.setdefault(one.supercategory.casefold(), one.supercategory)
+    return [
+        {key: replace(one, supercategory=spelled[one.supercategory.casefold()])
+         for key, one in side.items()}
+        for side in sides
+    ]  # fmt: skip
 
 
 def _annotations(sheet: Sheet, by_label: bool) -> dict[str, Annotation]:

@@ -127,8 +127,8 @@ def read_values(
             shown = value.renamed_heads(base.heads) if value else ()
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
-            now = _with_new_name(_without_old_kind(row, base, value), value, kinds, present or {})
-            found = _read_decision(now, kinds)
+            row_now = _moved_by_edits(_without_old_kind(row, base, value), base, value)
+            found = _read_decision(_with_new_name(row_now, value, kinds, present or {}), kinds)
             if row["decision"].casefold() == "open" and _shows_open(base, value):
                 found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
         if isinstance(found, WantedDecision):
@@ -298,6 +298,20 @@ def _untouched(
         and row["evidence"] == value.evidence
     )
     return replace(wanted, confirmed=confirmed)
+
+
+def _moved_by_edits(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
+    """Return a row that kept its supercategory with that to which edits moved the decision.
+
+    After a split, or a rename and an add, the old name is that of another supercategory.
+    """
+    shown, name = _shown(base, value) if value else None, row["supercategory"]
+    if not (value and shown and name and name.casefold() == shown.supercategory.casefold()):
+        return row
+    (moved,) = followed([shown.id], value.history)
+    now = next(d for d in value.history if d.id == moved)
+    cells = {"supercategory": now.supercategory, "kind": now.kind}
+    return row if moved == shown.id else replace(row, cells={**row.cells, **cells})
 
 
 def _with_new_name(

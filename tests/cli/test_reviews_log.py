@@ -183,6 +183,21 @@ def test_a_dry_run_prints_what_would_change_and_writes_nothing(
     assert hgld(folder, "review", "--dry-run") == 2
 
 
+def test_a_conflict_on_a_label_that_sheets_guard_has_its_sides(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
+    (folder / "labels" / "decisions.csv").write_text(
+        f"{header}007,label,drop,,,ann,2026-01-01,,\n007,{UNSURE}"
+    )
+    assert conflicts(folder, "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["key"], row["instance_of"]) == ("007", "007")
+    assert sorted(side["decision"] for side in row["sides"]) == ["drop", "unsure"]
+    assert conflicts(folder) == 0
+    assert capsys.readouterr().out.startswith("007 007:")
+
+
 def test_a_dry_run_fails_as_the_apply_would(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,6 +230,16 @@ def test_two_files_are_matched_by_label_where_one_has_no_keys(tmp_path: Path) ->
     assert list(read_annotations(tmp_path / "c", tmp_path / "b")[0]) == ["pond"]
 
 
+def test_capitals_make_no_other_supercategory(tmp_path: Path) -> None:
+    header = "key,decision,supercategory"
+    (tmp_path / "a").write_text(f"{header}\nQ1,keep,lake\nQ2,keep,Inn\n")
+    (tmp_path / "b").write_text(f"{header}\nQ1,Keep,Lake\nQ2,move,inn\nQ3,keep,LAKE\n")
+    a, b = read_annotations(tmp_path / "a", tmp_path / "b")
+    assert [one.place for one in (*a.values(), *b.values())] == [
+        "lake", "Inn", "lake", "Inn", "lake",
+    ]  # fmt: skip
+
+
 def test_of_a_file_of_decisions_those_in_force_count(tmp_path: Path) -> None:
     header = "key,key_type,decision,supercategory,kind,who,when,why,supersedes"
     text = (

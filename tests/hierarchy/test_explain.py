@@ -24,6 +24,8 @@ LANDMARKS = table(
     ("train", 7, "St Agnes (Norfeld)", URL + "St_Agnes_(Norfeld)"),
     ("train", 8, "Old Mill", URL + "Old_Mill"),
     ("train", 9, "Éra Falls", URL + "%C3%89ra_Falls"),
+    ("train", 1, "8", ""),  # the name of a folder
+    ("train", 2, "21", ""),
 )
 
 
@@ -190,6 +192,8 @@ def test_a_published_label_is_told_with_its_value() -> None:
         ("train:7", "", ("train", 7)),
         ("7", "index", ("index", 7)),
         ("9", "", ("train", 9)),
+        ("train:8", "", ("train", 8)),
+        ("21", "", ("train", 2)),
         ("éra  falls", "", ("train", 9)),
         ("Norfeld", "", ("train", 7)),
         ("https://commons.wikimedia.org/wiki/Category:St_Agnes_%28Norfeld%29", "", ("train", 7)),
@@ -208,6 +212,7 @@ def test_a_landmark_is_found_by_what_a_person_has(
     [
         ("7", r"'7' is index:7 \(Old Mill\), train:7 \(St Agnes \(Norfeld\)\); say which one"),
         ("old mill", "'old mill' is index:7"),
+        ("8", r"'8' is train:8 \(Old Mill\), train:1 \(8\); say which one"),
         ("train:99", "no landmark 'train:99' in landmarks.csv; expected split:id"),
         ("Era Fals", "did you mean 'Éra Falls'"),
         ("", "no landmark ''"),

@@ -282,6 +282,23 @@ def test_a_row_with_the_old_name_of_a_supercategory_gets_the_new_one(apply: Appl
     assert apply(sheet, decided, renamed, present=present) == [["Q1", "pond"], ["Q2", "pond"]]
 
 
+def test_a_row_that_kept_its_supercategory_follows_a_split_of_it(
+    apply: Apply, saved: Saved
+) -> None:
+    first = keep(Q1="lake")
+    split = then(first, Q1="parks").assign(entry=["", "abcdefgh taxonomy"])
+    sheet = written(first)
+    sheet = sheet.assign(note=sheet["note"].where(sheet["key"] != "Q1", "high up"))
+    assert apply(sheet, split) == [["Q1", "parks"]]  # "lake" is in the taxonomy, too
+    assert status_of(saved(split), "Q1") == ("decided", "")
+    again = then(split, Q1="church").assign(entry=[*split["entry"], "cccccccc ben.csv"])
+    present = {"parks": ("garden", "natural")}  # renamed after Ben decided the value
+    assert apply(sheet, again, TAXONOMY.replace("parks", "garden"), present=present) == [
+        ["Q1", "garden"]
+    ]
+    assert status_of(saved(again), "Q1")[0] == "conflict"
+
+
 @pytest.mark.parametrize("places", [["lake"] * 12, ["church"] * 3 + ["lake"] * 3, ["church"]])
 def test_few_different_decisions_in_a_row_are_no_sign_of_sorting(
     apply: Apply, places: list[str]

@@ -10,7 +10,7 @@ import pytest
 from hgld.artifacts import declared_table
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData
-from hgld.hierarchy.class_tree import cut_tree, paths_of_tree, taxonomy_of_tree
+from hgld.hierarchy.class_tree import cut_tree, paths_of_tree, taxonomy_of_tree, tree_of_paths
 from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
 from hgld.shards.classes import number_classes
 from hgld.tasks import watched_by
@@ -21,6 +21,7 @@ PATHS = {
     ("train", 3): ("food", "bakery", "bread", "O'Brien's, plain"),
     ("train", 5): ("food", "drinks", "tea", "Šípkový čaj"),
     ("index", 2): ("tools", "electric", "drill", "cordless_drill"),
+    ("index", 4): ("food", "bakery", "bread", "rye (dark)"),  # a class of both splits
 }
 
 
@@ -50,6 +51,28 @@ def test_a_hierarchy_comes_back_byte_for_byte(work: Path, form: str, name: str) 
     assert (work / "again.csv").read_bytes() == (work / "hierarchy.csv").read_bytes()
     assert tree(work / "again.csv", "--to", form, "--out", work / f"2{name}") == 0
     assert (work / f"2{name}").read_bytes() == (work / name).read_bytes()
+
+
+def test_edges_keep_their_levels_in_any_order_of_the_rows(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tree(work, "--to", "edges", "--out", work / "e.csv") == 0
+    rows = pd.read_csv(work / "e.csv", dtype=str, keep_default_na=False)
+    rows.sort_values("name").to_csv(work / "e.csv", index=False)
+    assert tree(work / "e.csv", "--to", "paths", "--out", work / "again.csv") == 0
+    assert (work / "again.csv").read_bytes() == (work / "hierarchy.csv").read_bytes()
+    rows.loc[rows["name"] == "bakery", "level"] = "shelf"
+    rows.to_csv(work / "e.csv", index=False)
+    assert tree(work / "e.csv") == 3
+    said = capsys.readouterr().err
+    assert "depth 2 has the levels 'aisle' and 'shelf'; keep one" in said
+
+
+def test_two_landmarks_of_one_split_that_are_one_class_are_refused(work: Path) -> None:
+    rows = declared_table("hierarchy").read(work / "hierarchy.csv")
+    twice = pd.concat([rows, rows.assign(landmark_id=rows["landmark_id"] + 9)])
+    with pytest.raises(InvalidData, match="is the class of several rows of index; give each"):
+        tree_of_paths(twice.sort_values(["split", "landmark_id"]))
 
 
 def test_a_sheet_names_the_values_as_scrape_reads_them(work: Path) -> None:
