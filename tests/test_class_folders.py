@@ -207,6 +207,15 @@ def test_a_draft_for_a_class_with_one_photo_is_trained(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "photos" / "models").exists()
 
 
+@pytest.mark.parametrize("split", ["evaluation", "validation", "test", "index"])
+def test_a_draft_evaluates_on_the_split_that_is_not_trained_on(tmp_path: Path, split: str) -> None:
+    classes = [f"{name},{of}" for of in ("train", split) for name in ("fox", "cat", "oak")]
+    done = draft(tmp_path, "path,class,split\n" + rows(*classes))
+    assert done.returncode == 0, done.stderr
+    evaluate = load_pipeline(tmp_path / "photos.toml").evaluate
+    assert (evaluate.query, evaluate.gallery) == (split, split)
+
+
 def test_a_draft_counts_names_that_become_one_value_once(tmp_path: Path) -> None:
     classes = ["Elk", "elk", "red fox", "red_fox", "oak", "oak"]
     assert draft(tmp_path, "path,class\n" + rows(*classes)).returncode == 0

@@ -81,7 +81,8 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         )
     counts, splits = images.groupby("landmark_id").size(), set(images["split"])
     held_out = 0.0 if len(splits) > 1 or len(counts) < 4 else 0.25 if len(counts) >= MANY else 0.5
-    split = "evaluation" if held_out or "evaluation" in splits else "train"
+    unseen = (name for name in ("evaluation", "validation", "test", "index") if name in splits)
+    split = "evaluation" if held_out else next(unseen, "train")
     searched = {"test", "index"} <= splits
     links = table_of("links", [])
     if csv and len(levels) == 1 and {*ITEM_IDS} & {*read_header(folder / csv, [])}:
