@@ -5,7 +5,8 @@ temporary name, so a reader finds a whole range or none. Its folder is named by 
 version, so the bytes of a replaced object are never mixed with older ones. When the cache exceeds
 its limit, the ranges that were not used for the longest time are deleted.
 
-A process checks the hash of a range once; later it reads only the parts that it needs.
+A process checks the hash of a range once; later it reads only the parts that it needs. If an image
+of them fails its own checksum, its range is requested once more: it may have arrived damaged.
 """
 
 import os
@@ -101,6 +102,14 @@ class RangeCache:
                 f"{self.remote.location(shard)}: the object was changed between index and read; "
                 "read the index again"
             )
+
+    def drop(self, wanted: Range) -> None:
+        """Delete a range whose bytes are wrong, although their hash fits; it is requested again."""
+        place = self._place(wanted)
+        if place is not None:
+            self._checked.discard(place)
+            with suppress(OSError):
+                place.unlink()
 
     def _find_versions(self, shards: set[str]) -> None:
         """Ask for the versions that no list has: a web server is asked for each shard."""

@@ -107,17 +107,22 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
                 photo.
         """
         name = partial(self.name, number)
+        crc32 = self._crc32[number] if self._crc32 else None
         if jpeg is None and self._files is not None:
-            crc32, key = self._crc32[number] if self._crc32 else None, self._keys[number]
-            jpeg = self._files.read_image(*self._place(number), crc32, key)
+            jpeg = self._files.read_image(*self._place(number), crc32, self._keys[number])
         else:
             jpeg = self.read_bytes(number) if jpeg is None else jpeg
             try:
-                require_intact(jpeg, self._crc32[number] if self._crc32 else None, name)
+                require_intact(jpeg, crc32, name)
             except DamagedImage:
-                if self._cache is not None:
-                    self._cache.require_unchanged(self._names[self._find[0][number]])
-                raise
+                if self._cache is None:
+                    raise
+                # The damage may be that of one answer or of the cache's disk.
+                shard, offset, size = self._ranges[self._range_of[number]].tolist()
+                self._cache.require_unchanged(self._names[shard])
+                self._cache.drop((self._names[shard], offset, size))
+                jpeg = self.read_bytes(number)
+                require_intact(jpeg, crc32, name)
         image = decode_image(jpeg, name)
         if self._boxes is not None:
             image.info[WHOLE_SIDE] = max(image.size)

@@ -124,6 +124,36 @@ def test_a_damaged_range_on_disk_is_fetched_again(
     assert same(walk(BatchLoader(url, rows, noisy, RANDOM, seed=3), 4), first)
 
 
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_a_range_that_arrives_damaged_is_requested_again(
+    shards: Path, rows: pd.DataFrame, url: str, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    right, asked = RemoteFolder.read_range, list[str]()
+
+    def damages_first(folder: RemoteFolder, name: str, offset: int, size: int) -> bytes:
+        asked.append(name)
+        data = right(folder, name, offset, size)
+        return data if asked.count(name) > 1 else bytes(len(data))
+
+    monkeypatch.setattr(RemoteFolder, "read_range", damages_first)
+    near = walk(BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3), 2)
+    far = BatchLoader(url, rows, noisy, IN_SHARDS, seed=3, reader=reader)  # type: ignore[arg-type]
+    assert same(walk(far, 2), near)
+    requests = len(asked)
+    assert same(walk(BatchLoader(url, rows, noisy, IN_SHARDS, seed=3), 2), near)
+    assert len(asked) == requests  # the cache keeps what arrived intact
+
+
+def test_a_range_that_changes_on_the_disk_after_its_check_is_fetched_again(
+    rows: pd.DataFrame, url: str, cache: Path
+) -> None:
+    images = ShardImages(url, rows, plain)
+    right = [images.load(n) for n in range(len(rows))]
+    for path in cache.rglob("*-*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    assert all(torch.equal(images.load(n), right[n]) for n in range(len(rows)))
+
+
 def test_the_cache_keeps_to_its_limit_and_forgets_what_was_used_longest_ago(
     rows: pd.DataFrame, url: str, cache: Path
 ) -> None:
