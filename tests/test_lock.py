@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.config import Pipeline
+from hgld.config import Pipeline, load_pipeline
 from hgld.errors import InvalidData
 from hgld.pipeline.lock import STOPPED, Lock, Workspace, judge, stage_options
 from hgld.pipeline.stages import STAGES, active_stages
@@ -25,6 +25,34 @@ def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Pa
     after = stage_options(stage, workspace, lock)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"what scrape.table holds", "what scrape.html_folder holds"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "stage", "option"),
+    [
+        ("source.labels_csv=../mine.csv", "collect", "source.labels_csv"),
+        ("source.inaturalist.train_list=../mine.csv", "collect", "source.inaturalist.train_list"),
+        ('source.inaturalist.annotations=["a.json", "../mine.csv"]', "collect",
+         "source.inaturalist.annotations.1"),
+        ("collect.train_clean_csv={folder}/mine.csv", "collect", "collect.train_clean_csv"),
+        ("label.train_csv=../mine.csv", "label", "label.train_csv"),
+    ],
+)  # fmt: skip
+def test_a_file_outside_the_source_folder_counts_by_its_content(
+    tmp_path: Path, setting: str, stage: str, option: str
+) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('labels = "."\n[source]\nkind = "folder"\nfolder = "source"\n')
+    pipeline = load_pipeline(file, [setting.format(folder=tmp_path)])
+    (tmp_path / "source").mkdir()
+    workspace, lock = Workspace(file, pipeline, tmp_path), Lock(tmp_path / "lock.json")
+    row = next(row for row in active_stages(pipeline) if row.name == stage)
+    found = []
+    for text in ("a", "b"):
+        (tmp_path / "mine.csv").write_text(text)
+        found.append(stage_options(row, workspace, lock))
+    changed = {name for name in found[1] if found[0].get(name) != found[1][name]}
+    assert changed == {f"what {option} holds"}
 
 
 def test_a_moved_file_of_weights_is_the_same_option(tmp_path: Path) -> None:

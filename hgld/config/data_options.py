@@ -54,6 +54,12 @@ class SourceOptions(Options):
     """The folder and layout of the data set's own files."""
 
     brought: ClassVar[frozenset[str]] = frozenset({"class_table"})
+    in_source: ClassVar[frozenset[str]] = frozenset(
+        {
+            "labels_csv",
+            *(f"inaturalist.{name}" for name in ("annotations", "train_list", "test_list")),
+        }
+    )
     kind: Literal["gldv2", "folder", "toy", NativeKind] = "gldv2"
     """Layout of the data set: GLDv2, a folder of images with a CSV of labels, the drawn world of
     the quickstart ("toy"), or Stanford Online Products, iNaturalist 2018, CUB-200-2011, DyML,
@@ -156,6 +162,17 @@ class CollectOptions(Options):
     """
 
     operational: ClassVar[frozenset[str]] = frozenset({"memory_gb"})
+    in_source: ClassVar[frozenset[str]] = frozenset(
+        {
+            "train_csv",
+            "train_clean_csv",
+            "train_attribution_csv",
+            "train_category_csv",
+            "index_image_csv",
+            "index_category_csv",
+            "retrieval_solution_csv",
+        }
+    )
     train_csv: str = "metadata/train.csv"
     """Training images: id, url, landmark_id."""
     train_clean_csv: str = "metadata/train_clean.csv"

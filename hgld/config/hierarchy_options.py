@@ -292,6 +292,7 @@ class LabelOptions(Options):
     "folder" is the CSV of a folder, "native" what the files of a published layout say.
     """
 
+    in_source: ClassVar[frozenset[str]] = frozenset({"train_csv", "index_csv"})
     source: Literal["decisions", "published", "folder", "native"] = "decisions"
     """Origin of the hierarchy: reviewed decisions, published CSVs, the CSV of a folder, or the
     files of SOP, iNaturalist, CUB or DyML ("native")."""

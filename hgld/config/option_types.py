@@ -191,12 +191,14 @@ class Options(BaseModel):
 
     ``operational`` names the options that change how a stage works but not its results; changing
     them makes nothing stale. ``brought`` names the options that lead to a person's own files; a
-    change of their content makes the stage stale.
+    change of their content makes the stage stale. ``in_source`` names those that lead to files
+    relative to the source folder; a file elsewhere counts as brought.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     operational: ClassVar[frozenset[str]] = frozenset()
     brought: ClassVar[frozenset[str]] = frozenset()
+    in_source: ClassVar[frozenset[str]] = frozenset()
 
     def brought_paths(self) -> dict[str, Path]:
         """Return option -> path of a person's own files."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from hgld.artifacts import (
     list_tree,
     require_file,
 )
-from hgld.config import Pipeline, default_work, without_folders
+from hgld.config import Options, Pipeline, default_work, without_folders
 from hgld.errors import Resumable
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import count_text, single_blanks
@@ -302,10 +303,26 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
             flat[section] = options
             continue
         _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
-        for name, path in options.brought_paths().items():
+        brought = options.brought_paths() | _outside(options, workspace.source)
+        for name, path in brought.items():
             if f"{section}.{name}" not in stage.ignores:
                 flat[f"what {section}.{name} holds"] = lock.hash_brought(path)
     return _decisive(flat, stage)
+
+
+def _outside(options: Options, source: Path) -> dict[str, Path]:
+    """Return option -> file, of those relative to the source folder that are elsewhere."""
+    folder = os.path.normpath(source)
+    found: dict[str, str] = {}
+    for name in sorted(options.in_source):
+        value = attrgetter(name)(options)
+        several = enumerate(value) if isinstance(value, tuple) else ()
+        found |= {f"{name}.{i}": file for i, file in several} or {name: value}
+    return {
+        option: source / file
+        for option, file in found.items()
+        if file and not Path(os.path.normpath(source / file)).is_relative_to(folder)
+    }
 
 
 def _decisive(options: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
