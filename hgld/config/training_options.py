@@ -284,8 +284,8 @@ class TrainOptions(Options):
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the model; the loss is always in float32 (authors' code: fp16)."""
     micro_batch: int | None = Field(None, ge=1)
-    """Images embedded at a time, for batches larger than the memory allows; gradients stay exact.
-    """
+    """Images embedded at a time, for batches larger than the memory allows; gradients stay exact
+    if batch-norm is frozen."""
     classes_per_batch: int = Field(64, ge=2)
     """Number P of classes in a batch of P x K images; the paper has 256 images."""
     images_per_class: int = Field(4, ge=2)

@@ -357,7 +357,8 @@ class RobustDecomposable(nn.Module):
         lam: weight of the calibration, 0..1.
         calibration: ``proxy`` L*_DG (Eq. 8), ``pair`` Eq. 7, ``pair-pooled`` the authors' mean over
             the pairs of the whole batch with a non-zero loss.
-        num_classes: number of proxies; labels[:, -1] are 0..num_classes-1.
+        num_classes: number of proxies; labels[:, -1], or those at the rank loss's level, are
+            0..num_classes-1.
         dim: dimension of the proxies.
         eta: temperature of the proxies.
         pair_alpha: similarity that positive pairs should reach.
@@ -411,7 +412,8 @@ class RobustDecomposable(nn.Module):
         given = (embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids)
         rank: Tensor = self.rank(*given)
         if self.calibration == "proxy":
-            other = proxy_calibration(embeddings, finest_ids(labels), self.proxies, self.eta)
+            classes = finest_ids(labels[:, : self.rank.level])
+            other = proxy_calibration(embeddings, classes, self.proxies, self.eta)
         else:
             other = self.pairs(*given)
         return (1.0 - self.lam) * rank + self.lam * other

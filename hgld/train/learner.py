@@ -23,7 +23,8 @@ from hgld.model import ImageModel
 from hgld.model.devices import PRECISIONS, autocast, is_short_of_memory
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
-from hgld.train.ranks import ALONE, Ranks
+from hgld.tasks import say
+from hgld.train.ranks import ALONE, Ranks, counts_batches
 
 Part = Literal["backbone", "head", "proxies"]
 MOMENTUM = 0.9
@@ -122,6 +123,13 @@ class Learner:
         self.options, self.loss_s, self.optimizer_s = options, 0.0, 0.0
         weight = next(model.parameters())
         self.device = weight.device
+        part = options.micro_batch
+        images = options.classes_per_batch * options.images_per_class // ranks.size
+        if part is not None and part < images and ranks.leads and counts_batches(model):
+            say(
+                f"batch-norm is not frozen: it takes its statistics from {part} images at a time, "
+                "so the whole batch at once would train another model"
+            )
         self.network = ranks.parallel(model)
         self.optimizers = build_optimizers(model, criterion, run)
         fp16 = options.precision == "fp16"
@@ -218,8 +226,11 @@ class Learner:
         if self.memory is None or not self.remembers:
             alone: Tensor = self.criterion(embeddings, labels)
             return alone
-        references = self.memory.extend(embeddings, labels, rows)  # (B + M, D), (B + M, L), ids
-        loss: Tensor = self.criterion(embeddings, labels, *references[:2], rows, references[2])
+        references, of, _ = self.memory.extend(embeddings, labels, rows)  # (B + M, D), (B + M, L)
+        # Ids by place: two copies of an image are two images, as they are without a memory.
+        own = torch.arange(len(rows), device=labels.device)
+        every = torch.cat([own, own.new_full((len(of) - len(own),), -1)])
+        loss: Tensor = self.criterion(embeddings, labels, references, of, own, every)
         if self.run.memory_loss == "mean":
             loss = (loss + self.criterion(embeddings, labels)) / 2
         return loss

@@ -126,16 +126,29 @@ def _open_runs(
     for name, folder in folders.items():  # a run comes behind the one that it starts from
         if folder.start in [folders[other].path for other in names] or not folder.is_finished():
             names.append(name)
-    training = [models[name].run for name in names if models[name].run.steps]
+    trained = {name: models[name].run for name in names if models[name].run.steps}
     # Every loss is built once before the first run, so that a wrong option costs no training.
-    for run in training:
+    for name, run in trained.items():
         build_loss(run, data.class_labels, options.dim, options.seed)
+        _report_idle(name, run)
     require_starts(options, {name: folder.path for name, folder in folders.items()})
-    if training:
+    if trained:
         data.require_readable(options, current())  # a wrong URL costs no finished model
         say(data.describe_coverage(options))
     give_orders(names)
     return names
+
+
+def _report_idle(name: str, run: RunOptions) -> None:
+    """Report options that begin only after the last step, as in a recipe that was cut short."""
+    starts = {"warmup_steps": ("the backbone does not train", run.warmup_steps)}
+    if run.memory:
+        starts["memory_start"] = ("the memory is not used", run.memory_start)
+    if run.schedule == "step":
+        starts["milestones"] = ("the learning rate never falls", min(run.milestones, default=0))
+    for option, (what, start) in starts.items():
+        if start >= run.steps:
+            say(f"{name}: {what}: {option} is {start:,}, and the run has {run.steps:,} steps")
 
 
 def _train_run(

@@ -1,7 +1,9 @@
 """Build the training loss of a run from its name, its options and the classes of the data."""
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -48,13 +50,14 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
 
     Raises:
         UsageError: the loss has no such option, the labels have no such level, or the number of
-            margins or weights is not that of the levels.
+            margins or weights is not that of the levels, or a value is impossible.
     """
     # Proxies draw from the seed without changing the caller's random numbers.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
             loss = _build(run, class_labels, dim)
+            _try_out(loss, class_labels, dim)
         except ShapeError as error:
             raise UsageError(f"train.runs: {run.loss}: {error}") from None
     if run.memory and not takes_references(loss):
@@ -63,6 +66,14 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
             "set memory = 0"
         )
     return loss
+
+
+def _try_out(loss: nn.Module, class_labels: np.ndarray, dim: int) -> None:
+    """Compute the loss of four images once, since most values are checked where they are used."""
+    labels = torch.from_numpy(np.repeat(class_labels[:2], 2, axis=0))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of four images
+        deepcopy(loss)(torch.randn(len(labels), dim), labels)
 
 
 def csl_margins(levels: int) -> tuple[float, ...]:
@@ -119,9 +130,8 @@ def _build(run: RunOptions, class_labels: np.ndarray, dim: int) -> nn.Module:
         return baselines.LevelSum(parts)
     recipe = _Recipe.of(run.loss)
     level = _level(options, recipe, levels)
-    if level is None or "level" in recipe.parameters:
-        return _make(recipe, options, class_labels, dim)
-    return AtLevel(_make(recipe, options, class_labels[:, :level], dim), level)
+    loss = _make(recipe, options, class_labels[:, :level], dim)
+    return loss if level is None or "level" in recipe.parameters else AtLevel(loss, level)
 
 
 def _level(options: dict[str, Any], recipe: _Recipe, levels: int) -> int | None:

@@ -87,7 +87,7 @@ class Ranks:
         """
         if self.size == 1:
             return model
-        if self.leads and any(isinstance(m, _BatchNorm) and m.training for m in model.modules()):
+        if self.leads and counts_batches(model):
             say(
                 "batch-norm is not frozen: each process takes its statistics from its own "
                 f"1/{self.size} of a batch, so one process would train another model"
@@ -161,6 +161,11 @@ class Ranks:
 
 ALONE = Ranks()
 _current = ALONE
+
+
+def counts_batches(model: nn.Module) -> bool:
+    """Whether batch-norm is not frozen, so that its statistics are those of the images it gets."""
+    return any(isinstance(m, _BatchNorm) and m.training for m in model.modules())
 
 
 def current() -> Ranks:

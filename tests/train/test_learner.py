@@ -6,6 +6,7 @@ find what one process with one big batch finds: in float64, for every loss, prox
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -19,6 +20,7 @@ from hgld.config import LossName, RunOptions, TrainOptions
 from hgld.errors import HgldError
 from hgld.model import ImageModel, build_image_model
 from hgld.ranking.rank_loss import takes_references
+from hgld.tasks import watched_by
 from hgld.train.learner import Learner, NotANumber
 from hgld.train.objective import build_loss
 from hgld.train.ranks import ALONE, Ranks
@@ -46,7 +48,9 @@ def model_of_options() -> ImageModel:
 
 def learner_of(run: RunOptions, ranks: Ranks = ALONE, **changes: Any) -> Learner:
     options = OPTIONS.model_copy(update=changes)
-    model = deepcopy(model_of_options()).train()
+    model = deepcopy(model_of_options())
+    model.config = replace(model.config, freeze_batch_norm=bool(options.freeze_batch_norm))
+    model.train()
     criterion = build_loss(run, LABELS, model.dim, 0).double()
     return Learner(model, criterion, 3, options, run, ranks)
 
@@ -120,6 +124,29 @@ def test_parts_of_a_batch_and_processes_find_the_gradients_of_the_whole(together
 def test_a_memory_changes_the_gradient() -> None:
     plain, remembered = (gradients(RunOptions(loss="SupAP", memory=m)) for m in (0, 12))
     assert not torch.allclose(plain["head.weight"], remembered["head.weight"])
+
+
+@pytest.mark.parametrize("name", ["SupCon", "SmoothRecall", "XBMContrastive"])
+def test_copies_of_an_image_pull_each_other_with_an_empty_memory_as_without_one(name: str) -> None:
+    """A class of one image comes twice in a batch where small classes repeat their images."""
+    labels = torch.from_numpy(LABELS[ROWS])
+    alone, remembered = (
+        learner_of(RunOptions(loss=name, memory=memory)).differentiate(images(), labels, ROWS)
+        for memory in (0, 12)
+    )
+    assert remembered == pytest.approx(alone, abs=1e-12)
+
+
+def test_parts_of_a_batch_have_statistics_of_their_own_unless_they_are_frozen() -> None:
+    def told(**changes: Any) -> list[str]:
+        said: list[str] = []
+        with watched_by(None, said.append):
+            learner_of(RunOptions(loss="SupAP"), micro_batch=3, **changes)
+        return said
+
+    (line,) = told(freeze_batch_norm=False)
+    assert line.startswith("batch-norm is not frozen: it takes its statistics from 3 images at a")
+    assert not told() and not told(freeze_batch_norm=False, classes_per_batch=3, images_per_class=1)
 
 
 def test_the_mean_of_two_losses_has_the_mean_of_their_gradients() -> None:

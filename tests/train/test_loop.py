@@ -172,6 +172,18 @@ def test_the_backbone_stands_still_while_the_head_warms_up(train) -> None:
         assert torch.equal(model.get_parameter(name), value) == name.startswith("backbone")
 
 
+def test_options_that_begin_only_after_the_last_step_are_reported(train) -> None:
+    said: list[str] = []
+    late = {"warmup_steps": 3, "memory": 8, "memory_start": 2, "schedule": "step"}
+    with watched_by(None, said.append):
+        train({"run": RunOptions(loss="SmoothAP", steps=2, milestones=(2, 5), **late)})
+    assert [line for line in said if line.endswith("and the run has 2 steps")] == [
+        "run: the backbone does not train: warmup_steps is 3, and the run has 2 steps",
+        "run: the memory is not used: memory_start is 2, and the run has 2 steps",
+        "run: the learning rate never falls: milestones is 2, and the run has 2 steps",
+    ]
+
+
 def test_a_checkpoint_of_another_architecture_is_one_clear_line(train, tmp_path: Path) -> None:
     with watched_by(before_step(3, crash)), pytest.raises(RuntimeError):
         train({"run": SHORT}, checkpoint_steps=1)

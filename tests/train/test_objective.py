@@ -73,7 +73,7 @@ def test_a_preset_fills_in_what_is_not_given() -> None:
     assert loss_of("HierarchicalProxies", preset="paper").eta == softmax.eta
 
 
-@pytest.mark.parametrize("name", ["SupAP", "Triplet", "NormSoftmax"])
+@pytest.mark.parametrize("name", ["SupAP", "Triplet", "NormSoftmax", "ROADMAP", "RODRecall"])
 def test_a_loss_at_one_level_sees_no_finer_one(name: str) -> None:
     embeddings, labels = batch()
     other = labels.clone()
@@ -81,7 +81,7 @@ def test_a_loss_at_one_level_sees_no_finer_one(name: str) -> None:
     loss = loss_of(name, level=1)
     assert loss(embeddings, labels) == loss(embeddings, other)
     assert loss(embeddings, labels) != loss_of(name)(embeddings, labels)
-    if name == "NormSoftmax":
+    if name in ("NormSoftmax", "ROADMAP", "RODRecall"):
         assert [p.shape for p in loss.parameters()] == [(2, 8)]
 
 
@@ -125,6 +125,13 @@ def test_other_numbers_of_levels_are_named(name: str, option: str) -> None:
         ("ROADMAP", {"calibration": "pairs"}, "ROADMAP: calibration: input should be 'proxy'"),
         ("SupRecall", {"ks": [1.5]}, "SupRecall: ks: input should be a valid integer"),
         ("SupAP", {"tau": "small"}, "SupAP: tau: input should be a valid number"),
+        ("SmoothAP", {"tau": 0}, "train.runs: SmoothAP: tau is 0.*; expected"),
+        ("HAPPIER", {"alpha": -1}, "train.runs: HAPPIER: alpha is -1.*; expected"),
+        ("HAPPIER", {"weights": [1, 1, 1]}, "HAPPIER: weights have sum 3; expected 1"),
+        ("SupRecall", {"ks": [0]}, "SupRecall: k"),
+        ("SupRecall", {"temperature": 0}, "SupRecall: temperature is 0.*; expected"),
+        ("SoftBinAP", {"bins": 1}, "SoftBinAP: 1 bins"),
+        ("BlackBoxAP", {"lam": 0}, "BlackBoxAP: lam is 0.*; expected"),
     ],
 )
 def test_an_option_that_does_not_fit_is_named(name: str, options: dict, says: str) -> None:
