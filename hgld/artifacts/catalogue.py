@@ -383,11 +383,13 @@ ARTIFACTS: dict[str, Artifact] = {
             "who": "text",
             "when": "text",
             "why": "text",
+            "name": "text",  # of the class; of landmarks it may be empty
         },
         _KEY,
         _ID_SPACE,
         place="labels",
         optional=True,
+        may_lack=("name",),
     ),
     "removals": Table(
         "removals.csv",  # takedown requests: images to leave out of exports

@@ -56,11 +56,13 @@ def build_labels(
         ``train_labels``, ``index_labels``, ``hierarchy``, ``lineage``, ``label_dropped``.
 
     Raises:
-        InvalidData: decisions or overrides that do not fit the taxonomy; all of them, with rows.
+        InvalidData: decisions or overrides that do not fit the taxonomy, or overrides of a class
+            of another name; all of them, with rows.
     """
     kinds, decided = kinds_of(taxonomy), Decided(decisions)
     _check_decisions(decided, landmark_values, kinds, context.labels / ARTIFACTS["decisions"].file)
-    _check_overrides(overrides, kinds, context.labels / ARTIFACTS["overrides"].file)
+    names = None if context.source.kind in ("gldv2", "toy") else _unique_names(landmarks)
+    _check_overrides(overrides, kinds, names, context.labels / ARTIFACTS["overrides"].file)
     # Cleaning keeps only what decisions need; the origin of a label is in the scraped table.
     origin = instance_of[[*BY_LANDMARK, "order", "item_id", "revision"]]
     values = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
@@ -74,7 +76,6 @@ def build_labels(
     lineage = _lineage(landmarks, labelled, kinds, shares)
     dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
     train, index = (_published(lineage, split) for split in ID_SPACES)
-    names = None if context.source.kind in ("gldv2", "toy") else _unique_names(landmarks)
     hierarchy = hierarchy_of(lineage, context.levels, names)
     return train, index, hierarchy, lineage[columns_of("lineage")], dropped
 
@@ -97,14 +98,38 @@ def _check_decisions(
     require_no_faults(path, faults)
 
 
-def _check_overrides(overrides: pd.DataFrame, kinds: Mapping[str, str], path: Path) -> None:
-    pairs = zip(overrides["supercategory"], overrides["kind"], strict=True)
+def _check_overrides(
+    overrides: pd.DataFrame,
+    kinds: Mapping[str, str],
+    names: Mapping[Key, str] | None,
+    path: Path,
+) -> None:
     faults = [
         f"row {row_in_file(path, place)}: {fault}"
-        for place, (name, kind) in enumerate(pairs)
-        if (fault := fault_of_place(single_blanks(name), kind, kinds))
+        for place, row in enumerate(records(overrides))
+        for fault in (
+            fault_of_place(single_blanks(row["supercategory"]), row["kind"], kinds),
+            "" if names is None else _fault_of_name(row, names),
+        )
+        if fault
     ]
     require_no_faults(path, faults)
+
+
+def _fault_of_name(row: Row, names: Mapping[Key, str]) -> str:
+    """Describe the fault of an override that is not of the class of its name.
+
+    Classes are numbered by sorted name, so a class that comes or goes gives others new numbers.
+    """
+    name, of_number = single_blanks(row["name"]), names.get((row["split"], row["landmark_id"]), "")
+    numbers = {single_blanks(n): i for (split, i), n in names.items() if split == row["split"]}
+    where = f"{row['split']} {row['landmark_id']} is {repr(of_number) if of_number else 'no class'}"
+    if not name:
+        return f"the column name is empty or missing; write the name of the class ({where})"
+    if name == single_blanks(of_number) or not (of_number or name in numbers):
+        return ""
+    now = f"landmark_id {numbers[name]}" if name in numbers else "no class; remove the row"
+    return f"{where}, but its name is {name!r}, which is now {now}"
 
 
 def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.DataFrame]:

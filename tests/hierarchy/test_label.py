@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from hgld.artifacts import columns_of
 from hgld.artifacts.columns import records, table_of
-from hgld.config import LabelOptions, StageContext
+from hgld.config import LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.label import build_labels
 
@@ -23,6 +24,8 @@ class World:
     values: tuple[tuple[str, int, int, str, str], ...] = ()
     decisions: tuple[tuple[str, str, str, str], ...] = ()  # a key that is no id is a label
     overrides: tuple[tuple[str, int, str, str], ...] = ()
+    names: tuple[str, ...] = ()  # of the landmarks
+    override_names: tuple[str, ...] = ()
     misses: tuple[tuple[str, int, str], ...] = ()
     clean_dropped: tuple[tuple[str, int, str], ...] = ()
 
@@ -48,6 +51,7 @@ def label(
 ) -> dict[str, pd.DataFrame]:
     places = table("landmarks", world.landmarks, "split landmark_id", name="")
     places = places.assign(commons_url=[f"{URL}{s}_{i}" for s, i in world.landmarks])
+    places = places.assign(name=list(world.names) or "")
     values = table("landmark_values", world.values, "split landmark_id order class_id instance_of")
     origin = values.assign(item_id="Q1", revision=7, rank="normal", qualifiers="{}")
     names = ("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped")
@@ -62,7 +66,7 @@ def label(
               who="a", when="2026-01-02", why="", supersedes="2026-01-02").assign(
               key_type=["qid" if key[0] == "Q" else "label" for key, *_ in world.decisions]),
         table("overrides", world.overrides, "split landmark_id supercategory kind",
-              who="b", when="2026-03-04", why=""),
+              who="b", when="2026-03-04", why="").assign(name=list(world.override_names) or ""),
         agreement,
         options=LabelOptions(),
         context=context,
@@ -246,6 +250,36 @@ def test_overrides_that_do_not_fit_the_taxonomy_are_told(context: StageContext) 
     world = replace(SIMPLE, overrides=(("train", 1, "pub", "human-made"),))
     with pytest.raises(InvalidData, match=r"overrides\.csv row 2: supercategory 'pub' is not in"):
         label(world, context)
+
+
+def classes(context: StageContext) -> StageContext:
+    return replace(context, source=SourceOptions(kind="folder"))
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "says"),
+    [
+        (0, "teal", "train 0 is 'mallard', but its name is 'teal', which is now landmark_id 1"),
+        (9, "teal", "train 9 is no class, but its name is 'teal', which is now landmark_id 1"),
+        (0, "lynx", "train 0 is 'mallard', but its name is 'lynx', which is now no class; remove"),
+        (0, "", "the column name is empty or missing; write the name of the class (train 0 is 'm"),
+    ],
+)
+def test_an_override_of_a_class_of_another_name_is_refused(
+    number: int, name: str, says: str, context: StageContext
+) -> None:
+    override = ("train", number, "lake", "natural")
+    birds = (("train", 0), ("train", 1))
+    world = World(birds, overrides=(override,), names=("mallard", "teal"), override_names=(name,))
+    with pytest.raises(InvalidData, match=re.escape(f"overrides.csv row 2: {says}")):
+        label(world, classes(context))
+
+
+def test_an_override_is_of_the_class_of_its_number_and_name(context: StageContext) -> None:
+    overrides = (("train", 0, "lake", "natural"), ("train", 8, "lake", "natural"))
+    world = World((("train", 0),), overrides=overrides, names=("mallard",))
+    found = label(replace(world, override_names=("mallard", "lynx")), classes(context))
+    assert found["lineage"]["landmark_id"].tolist() == [0]
 
 
 def test_nothing_in_is_nothing_out(context: StageContext) -> None:
