@@ -25,7 +25,7 @@ from hgld.artifacts import (
     finish_files,
     parse_csv,
 )
-from hgld.cli.review_pages import suggested_sheet, vectors_of_clusters
+from hgld.cli.review_pages import read_clusters, suggested_sheet, vectors_of_clusters
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
@@ -43,6 +43,7 @@ from hgld.review.taxonomy import (
     Taxonomy,
     TaxonomyEdit,
     distinct_names,
+    names_since,
     present_names,
     proposed_name,
     read_taxonomy_edits,
@@ -203,8 +204,8 @@ def _apply_files(
         inputs[2] = taxonomy.table
         inputs[3] = pd.concat([inputs[3], rows["decisions"]], ignore_index=True)
         edits = pd.concat([edits, rows["taxonomy_edits"]], ignore_index=True)
-    present = present_names(inputs[2], edits)
-    applied = apply_sheets(files, *inputs, who=who, when=runner.now, sure=sure, present=present)
+    signed: dict[str, Any] = {"who": who, "when": runner.now}
+    applied = apply_sheets(files, *inputs, **signed, sure=sure, taxonomy_edits=edits)
     return applied, inputs[3], inputs[4], taxonomy
 
 
@@ -258,7 +259,7 @@ def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
     Raises:
         UsageError: the sheet has no such value, or the text is empty.
     """
-    known = value_keys(_clusters(runner)).tolist()
+    known = value_keys(read_clusters(runner)).tolist()
     if key not in known:
         raise UsageError(f"no value {key} in clusters.csv{nearest(key, known)}")
     if not text.strip():
@@ -301,8 +302,8 @@ def _take_back(runner: Runner, entry: Entry, who: str, why: str) -> list[str]:
     stage = runner.stage("review")
     decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
     signed: dict[str, Any] = {"who": who, "when": runner.now, "why": why}
-    names = _present_names(runner)
-    undone = undo.undo_entry(decisions, edits, _clusters(runner), entry, names=names, **signed)
+    names = _names_to_restore(runner)
+    undone = undo.undo_entry(decisions, edits, read_clusters(runner), entry, names=names, **signed)
     _append(runner, "decisions", decisions, undone.decisions)
     _append(runner, "cluster_edits", edits, undone.cluster_edits)
     return list(undone.left)
@@ -353,8 +354,8 @@ def undo_decisions(
         decisions = runner.read("decisions", runner.stage("review"))
         change = undo.redo_decisions if redo else undo.undo_decisions
         signed: dict[str, Any] = {"who": who, "when": runner.now, "why": why}
-        signed["names"] = _present_names(runner)
-        after = change(decisions, _clusters(runner), keys, **signed)
+        signed["names"] = _names_to_restore(runner)
+        after = change(decisions, read_clusters(runner), keys, **signed)
         _append(runner, "decisions", decisions, after)
 
 
@@ -387,14 +388,15 @@ def undo_entry(
             entry = find_entry(entries, asked)
         else:
             decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
-            names = _present_names(runner)
-            entry = undo.find_undo(decisions, edits, _clusters(runner), entries, names)
+            names = _names_to_restore(runner)
+            entry = undo.find_undo(decisions, edits, read_clusters(runner), entries, names)
         if redo and entry.source != "undo":
             raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
             taxonomy = _open_taxonomy(runner)
+            later = [cell for one in entries[entry.number :] for cell in one.cells]
             try:
-                stays = taxonomy.undo(entry.cells, entry.rows)
+                stays = taxonomy.undo(entry.cells, entry.rows, later)
             except InvalidData as fault:
                 raise InvalidData(f"entry {entry.number} stays as it is: {fault}") from None
             _write_taxonomy(runner, taxonomy, who, "redo" if entry.source == "undo" else "undo")
@@ -409,15 +411,14 @@ def conflict_sheet(runner: Runner) -> pd.DataFrame:
     return sheet[sheet["status"] == "conflict"]
 
 
-def _clusters(runner: Runner) -> Any:
-    """Return the clusters, for the labels of classes; empty before the first clustering."""
-    table, path = declared_table("clusters"), runner.workspace.path("clusters")
-    return table.read(path) if path.is_file() else table.empty()
-
-
 def _present_names(runner: Runner) -> dict[str, tuple[str, str]]:
     tables = (runner.read(name, runner.stage("review")) for name in ("taxonomy", "taxonomy_edits"))
     return present_names(*tables)
+
+
+def _names_to_restore(runner: Runner) -> dict[str, tuple[str, str]]:
+    present = _present_names(runner)
+    return present | names_since(list_entries(runner), present)
 
 
 def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> dict[str, int]:
@@ -497,7 +498,7 @@ def read_taxonomy(runner: Runner) -> list[dict[str, Any]]:
 def list_decided(runner: Runner, name: str) -> list[dict[str, str]]:
     """Return key and label of the values that are decided as a supercategory."""
     keys = _open_taxonomy(runner).decided_as(name)
-    clusters = _clusters(runner)
+    clusters = read_clusters(runner)
     labels = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
     return [{"key": key, "label": labels.get(key, "")} for key in keys]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hgld.artifacts import atomic_path, hash_file
+from hgld.artifacts import atomic_path, declared_table, hash_file
 from hgld.cli.output import write_table
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.run import Runner
@@ -190,13 +190,18 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
 
 def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     """Return value key -> who, when and text of each comment, oldest first."""
-    return threads_of(runner.read("comments", runner.stage("review")))
+    return threads_of(runner.read("comments", runner.stage("review")), read_clusters(runner))
+
+
+def read_clusters(runner: Runner) -> Any:
+    """Return the clusters, for the labels of classes; empty before the first clustering."""
+    table, path = declared_table("clusters"), runner.workspace.path("clusters")
+    return table.read(path) if path.is_file() else table.empty()
 
 
 def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
     """Return the rows of the review sheet from its inputs, and the model of their suggestions."""
     from hgld.review.sheets import fit_decisions, list_values
-    from hgld.review.taxonomy import present_names
 
     stage = runner.stage("review")
     read = {name: runner.read(name, stage) for name in stage.reads}
@@ -206,8 +211,8 @@ def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
     shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
     columns = {name: read[name] for name in (*shown, "class_labels")}
     order = runner.workspace.pipeline.review.order
-    present = present_names(read["taxonomy"], read["taxonomy_edits"])
-    return list_values(**columns, model=model, order=order, present=present), model
+    edits = read["taxonomy_edits"]
+    return list_values(**columns, model=model, order=order, taxonomy_edits=edits), model
 
 
 def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:

@@ -42,7 +42,7 @@ from hgld.review.page.render import taxonomy_facts
 from hgld.review.photos import PhotoReader, choose_images
 from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
-from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames, present_names
+from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames
 
 STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints", "taxonomy_edits")
 GROWING = {"decisions", "comments"}  # the stream of a page tells of these
@@ -242,9 +242,8 @@ class _LiveSite(Site):
         clusters, taxonomy, decisions, hints, edits = (
             self.runner.read(name, self.stage) for name in STATE_READS
         )
-        present = present_names(taxonomy, edits)
         return {
-            "rows": list_decisions(clusters, taxonomy, decisions, hints, present),
+            "rows": list_decisions(clusters, taxonomy, decisions, hints, edits),
             "comments": read_threads(self.runner),
             "taxonomy": {"": taxonomy_facts(taxonomy)},
             "renamed": list_renames(edits),

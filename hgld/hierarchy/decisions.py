@@ -191,6 +191,20 @@ class Decided:
         """The rows that no other row replaces, also those with one answer, without rivals."""
         return [head for heads in self._heads.values() for head in heads]
 
+    @cached_property
+    def moot(self) -> set[str]:
+        """Ids of rows on labels that a row on an id replaced, and of those that edits made of them.
+
+        The value goes by its id since.
+        """
+        rows = self.rows()
+        found = {name for row in rows if row.key_type == "qid" for name in row.supersedes}
+        found &= {row.id for row in rows if row.key_type == "label"}
+        for row in rows:
+            if row.supersedes and row.entry.endswith(EDITS) and found.issuperset(row.supersedes):
+                found.add(row.id)
+        return found
+
     def rows(self) -> list[Decision]:
         """All rows, in the order of the file."""
         made = (decision for made in self._by_key.values() for decision in made)
@@ -357,13 +371,12 @@ def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tup
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     rows, faults = decided.rows(), []
     known = {row.id for row in rows} | {row.when for row in rows}
-    by_id = {name for row in rows if row.key_type == "qid" for name in row.supersedes}
     for row in rows:
         for name in {*row.supersedes, *row.undoes} - known:
             faults.append((row.place, f"'{row.key}' replaces {name}, which is no row of the file"))
     for decision in decided.all():
-        if decision.rivals and by_id.issuperset(side.id for side in decision.sides):
-            continue  # of a label: its value goes by its id now, which was decided
+        if decided.moot.issuperset(side.id for side in decision.sides):
+            continue
         if decision.rivals:
             faults.append((decision.place, f"'{decision.key}' is in conflict: {decision.conflict}"))
         elif decision.places and (

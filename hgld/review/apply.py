@@ -26,7 +26,7 @@ from hgld.review.entries import entry_of
 from hgld.review.row_base import EDITABLE, evidence_of
 from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
-from hgld.review.taxonomy import is_taxonomy_sheet
+from hgld.review.taxonomy import is_taxonomy_sheet, present_names
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks, some_of
 
@@ -80,7 +80,7 @@ def apply_sheets(
     who: str,
     when: str,
     sure: bool = False,
-    present: Mapping[str, tuple[str, str]] | None = None,
+    taxonomy_edits: pd.DataFrame | None = None,
 ) -> Applied:
     """Append a row to ``decisions`` and ``cluster_edits`` for each change in the sheets.
 
@@ -89,13 +89,14 @@ def apply_sheets(
     example after a kill.
 
     Decisions that seem to have moved to other keys are applied only if the caller is ``sure``. Rows
-    with the old name of a supercategory get that of ``present_names``, if they are given.
+    with the old name of a supercategory get its present one, if the edits are given.
 
     Raises:
         InvalidData: all faults of all sheets, with row, column, found and expected value; or,
             unless ``sure``, moved decisions.
     """
-    also = earlier_hints(class_hints, present or {})
+    also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
+    present = None if taxonomy_edits is None else present_names(taxonomy, taxonomy_edits)
     values = _values(clusters, decisions, hints_of(class_hints), also)
     kinds = kinds_of(taxonomy)
     sheets = [sheet for found in files.values() for sheet in found]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from hgld.artifacts.columns import records, table_of
+from hgld.hierarchy.clean import value_keys
 from hgld.review.spreadsheet import Sheet
 from hgld.review.values import keyed
 from hgld.words import single_blanks
@@ -46,17 +47,26 @@ def append_comments(
     return pd.concat([comments, table_of("comments", rows)], ignore_index=True)
 
 
-def threads_of(comments: pd.DataFrame) -> dict[str, list[list[str]]]:
+def threads_of(comments: pd.DataFrame, clusters: pd.DataFrame) -> dict[str, list[list[str]]]:
     """Return value key -> who, when and text of each comment, oldest first.
 
+    Comments from before a value had an id are on its label, as decisions are.
+
     Example:
-        >>> rows = [{"key": "Q1", "who": "ann", "when": "2026-01-01", "text": "a mine?"}]
-        >>> threads_of(table_of("comments", rows))
-        {'Q1': [['ann', '2026-01-01', 'a mine?']]}
+        >>> rows = [{"key": "mine", "who": "ann", "when": "2026-01-01", "text": "a quarry?"}]
+        >>> clusters = pd.DataFrame({"class_id": ["Q1"], "instance_of": ["mine"]})
+        >>> threads_of(table_of("comments", rows), clusters)
+        {'Q1': [['ann', '2026-01-01', 'a quarry?']]}
     """
+    keys, with_label = value_keys(clusters), dict[str, list[str]]()
+    for key, label in zip(keys, clusters["instance_of"], strict=True):
+        with_label.setdefault(label, []).append(key)
+    here = set(keys)
     # two branches that git merged need not be in the order of their dates
     rows = sorted(records(comments), key=lambda row: row["when"])
     threads: dict[str, list[list[str]]] = {}
     for row in rows:
-        threads.setdefault(row["key"], []).append([row["who"], row["when"], row["text"]])
+        on = [row["key"]] if row["key"] in here else with_label.get(row["key"], [row["key"]])
+        for key in on:
+            threads.setdefault(key, []).append([row["who"], row["when"], row["text"]])
     return threads

@@ -78,9 +78,7 @@ def write_sheets(
     ):
         nearness = label_vectors, taxonomy_vectors, taxonomy_edits, image_vectors, ancestry
         model = fit_decisions(clusters, taxonomy, decisions, *nearness)
-    edits = taxonomy_edits if taxonomy_edits is not None else table_of("taxonomy_edits", [])
-    present = present_names(taxonomy, edits)
-    sheet = list_values(*of_values, class_labels, model, options.order, present)
+    sheet = list_values(*of_values, class_labels, model, options.order, taxonomy_edits)
     return (
         guard_columns(sheet),
         guard_columns(list_clusters(sheet, cluster_summary)),
@@ -120,7 +118,7 @@ def list_values(
     class_labels: pd.DataFrame | None = None,
     model: ValueModel | None = None,
     order: Literal["images", "gain"] = "images",
-    present: Mapping[str, tuple[str, str]] | None = None,
+    taxonomy_edits: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
@@ -137,7 +135,8 @@ def list_values(
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
     in_force = decided.of_values(clusters)
     hints = hints_of(class_hints)
-    evidence, also = evidence_of(clusters, hints), earlier_hints(class_hints, present or {})
+    evidence = evidence_of(clusters, hints)
+    also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
     suggestions = suggest(clusters, in_force, kinds, class_hints, model)
     sheet = clusters.assign(
         key=value_keys(clusters),
@@ -200,14 +199,11 @@ def list_decisions(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
-    present: Mapping[str, tuple[str, str]] | None = None,
+    taxonomy_edits: pd.DataFrame | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Return for each key the cells of ``review.csv`` that decisions change, and its history.
-
-    ``present`` has name and kind now of renamed and merged supercategories.
-    """
+    """Return for each key the cells of ``review.csv`` that decisions change, and its history."""
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
-    also = earlier_hints(class_hints, present or {})
+    also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
     evidence = evidence_of(clusters, hints_of(class_hints))
     here = set(value_keys(clusters))
     values = [
@@ -310,19 +306,25 @@ def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:
 
 
 def earlier_hints(
-    class_hints: pd.DataFrame, present: Mapping[str, tuple[str, str]]
+    class_hints: pd.DataFrame, taxonomy: pd.DataFrame, taxonomy_edits: pd.DataFrame | None
 ) -> dict[str, set[str]]:
-    """Return class id -> the hint's part of the evidence under earlier names of its supercategory.
+    """Return class id -> the hint's part of the evidence before edits of the taxonomy.
 
-    ``present`` is that of ``present_names``: a rename or merge changes no class of Wikidata.
+    They change name and kind of a supercategory, but no class of Wikidata.
     """
-    names = defaultdict[str, list[str]](list)
+    edits = table_of("taxonomy_edits", []) if taxonomy_edits is None else taxonomy_edits
+    names, kinds = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+    present = present_names(taxonomy, edits)
     for old, (now, _) in present.items():
-        names[now].append(old)
+        names[now].add(old)
+    of_kinds = (edits["table"] == "taxonomy") & (edits["column"] == "kind")
+    for cell in records(edits[of_kinds & (edits["before"] != "")]):
+        kinds[present.get(cell["key"], ("", ""))[0]].add(cell["before"])
     return {
         row["class_id"]: {
-            short_hash(": ".join(filter(None, (row["kind_hint"], old))))
+            short_hash(": ".join(filter(None, (kind, old))))
             for old in names[row["supercategory_hint"]]
+            for kind in {row["kind_hint"], *kinds[row["supercategory_hint"]]}
         }
         for row in records(class_hints)
         if row["supercategory_hint"]
@@ -353,7 +355,7 @@ def require_decisions(
     open_rows = landmark_values[np.array(is_open, dtype=bool)]
     total = len(landmark_values[["split", "landmark_id"]].drop_duplicates())
     waiting = len(open_rows[["split", "landmark_id"]].drop_duplicates())
-    if total - waiting >= options.min_coverage * total:
+    if not total or (total - waiting) / total >= options.min_coverage:  # 0.55 * 100 is above 55
         return
     values = value_keys(open_rows).nunique()
     reached = np.array([bool(d and d.decides) for d in decided.of_values(clusters)], dtype=bool)

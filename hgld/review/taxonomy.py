@@ -5,7 +5,7 @@ gets a new row), class roots and overrides. Edits are made on a copy of the tabl
 of both is the record, cell by cell, from which an edit can be undone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
@@ -17,7 +17,9 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
 from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree_faults
+from hgld.review.entries import Entry
 from hgld.review.spreadsheet import Sheet, SheetRow
+from hgld.review.values import followed
 from hgld.words import count_text, nearest, single_blanks
 
 ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
@@ -80,12 +82,15 @@ class Taxonomy:
         self.state: State = {
             name: dict(enumerate(records(table))) for name, table in tables.items()
         }
+        decided = Decided(decisions)
         self.state["decisions"] = {
             d.place: {"key": d.key, NAME: d.supercategory, "kind": d.kind}
-            for d in Decided(decisions).all_heads()
+            for d in decided.all_heads()
+            if d.id not in decided.moot
         }
         self.before = deepcopy(self.state)
         self.decisions = records(decisions)
+        self.rows = decided.rows()
         self.record: list[Row] = []
         self.undone: dict[int, str] = {}  # place of a decision that is taken back -> its id
 
@@ -110,7 +115,10 @@ class Taxonomy:
             raise InvalidData(*faults)
 
     def undo(
-        self, recorded: Sequence[Mapping[str, str]], made: Sequence[Decision] = ()
+        self,
+        recorded: Sequence[Mapping[str, str]],
+        made: Sequence[Decision] = (),
+        later: Sequence[Mapping[str, str]] = (),
     ) -> list[str]:
         """Take recorded edits back; return what was changed since and stays, in lines.
 
@@ -119,31 +127,44 @@ class Taxonomy:
         Args:
             recorded: rows of one entry in the record.
             made: the decisions of this entry.
+            later: rows of the entries after it.
 
         Raises:
             InvalidData: the taxonomy itself was changed since, or a supercategory that would go is
-                in use.
+                in use, or one that a decision would get back is gone.
         """
         earlier, names, stays = deepcopy(self.state), self._names(), list[str]()
-        ids = {row_id(row): row for row in self.decisions}
+        now_of = names_before(later, {name: name for name in names})
+        ids, restored = {row.id: row for row in self.rows}, dict[int, Decision]()
         for decision in made:
-            if decision.place in self.state["decisions"]:
-                old = next((ids[name] for name in decision.supersedes if name in ids), None)
-                if old is None:  # changed by hand
-                    stays.append(f"{decision.key}: the decision before is not in the file any more")
-                    continue
-                self.state["decisions"][decision.place] |= {NAME: old[NAME], "kind": old["kind"]}
-                self.undone[decision.place] = decision.id
-            else:
+            place = self._place_now(decision, now_of)
+            if place is None:
                 stays.append(f"{decision.key}: decided again since")
+                continue
+            old = next((ids[name] for name in decision.supersedes if name in ids), None)
+            if old is None:  # changed by hand
+                stays.append(f"{decision.key}: the decision before is not in the file any more")
+                continue
+            restored[place], self.undone[place] = old, decision.id
         for row in reversed(recorded):
             if row["table"] != "taxonomy":
                 stays += self._put_back(row)
         self._note(earlier, "undo")
+        kinds_were = (c["before"] for c in later if c["column"] == "kind" and c["after"])
+        edited = _classes(kinds_were)
         for key, cells in _rows_of(recorded):
             earlier = deepcopy(self.state)
-            self._follow(self._put_back_row(key, cells))
+            self._follow(self._put_back_row(key, cells, edited))
             self._note(earlier, "undo")
+        kinds = kinds_of(self.table)
+        for place, old in restored.items():  # last, since a name may be another's for a while
+            name = now_of.get(old.supercategory, old.supercategory)
+            if name not in kinds:
+                raise InvalidData(
+                    f"'{old.key}' would get back '{name}', not in taxonomy.csv any more; take the "
+                    "later edit back first"
+                )
+            self.state["decisions"][place] |= {NAME: name, "kind": old.kind and kinds[name]}
         for name in names - self._names():
             self._require_unused(name)
         for row in self.state["taxonomy"].values():
@@ -151,6 +172,18 @@ class Taxonomy:
         if faults := tree_faults(kinds_of(self.table), self.levels):
             raise InvalidData(*faults)
         return stays
+
+    def _place_now(self, decision: Decision, now_of: Mapping[str, str]) -> int | None:
+        """Return the place of a decision, or of the one that later edits made of it; else None."""
+        heads, value = self.state["decisions"], (decision.key_type, decision.key)
+        if decision.place in heads:
+            return decision.place
+        history = [row for row in self.rows if (row.key_type, row.key) == value]
+        last = followed([decision.id], history)
+        place = next((row.place for row in history if row.id in last), -1)
+        # a split changed the answer, a rename did not
+        same = place in heads and heads[place][NAME] == now_of.get(decision.supercategory)
+        return place if same else None
 
     def to_make(self, edits: Sequence[TaxonomyEdit], recorded: pd.DataFrame) -> list[TaxonomyEdit]:
         """Return the edits that are not made; of a list that was made in order, what follows it."""
@@ -242,21 +275,10 @@ class Taxonomy:
 
     def users(self, name: str) -> dict[str, int]:
         """Return how many decisions in force, class roots and overrides name a supercategory."""
-        # a decision on the id of a value has replaced those on its label
-        by_id = {
-            one for row in self.decisions if row["key_type"] == "qid"
-            for one in row["supersedes"].split()
-        }  # fmt: skip
-        gone = {
-            place for place in self.state["decisions"]
-            if self.decisions[place]["key_type"] == "label"
-            and row_id(self.decisions[place]) in by_id
-        }  # fmt: skip
         return {
             table: sum(
                 single_blanks(row[NAME]) == single_blanks(name)
-                for place, row in self.state.get(table, {}).items()
-                if table != "decisions" or place not in gone
+                for row in self.state.get(table, {}).values()
             )
             for table in USERS
         }
@@ -264,7 +286,10 @@ class Taxonomy:
     def _add(self, edit: TaxonomyEdit) -> None:
         name = self._new_name(edit.name)
         if not edit.kind and len(self.levels) > 1:
-            choice = kinds_to_choose(row["kind"] for row in self.state["taxonomy"].values())
+            kinds = {row["kind"] for row in self.state["taxonomy"].values()}
+            choice = kinds_to_choose(kinds)
+            if not kinds and tuple(self.levels) != LEVEL_NAMES[:-1]:
+                choice = [KIND_SEPARATOR.join(self.levels[:-1]).upper()]
             raise InvalidData(f"'{name}' needs a kind: {' or '.join(choice)}")
         definition = single_blanks(edit.definition or "")
         row = {NAME: name, "kind": self._spelled(edit.kind), "definition": definition}
@@ -333,14 +358,23 @@ class Taxonomy:
         return [f"{row['table']}.csv {key}: {column} is not '{row['after']}' any more; it stays"]
 
     def _put_back_row(
-        self, key: str, cells: Mapping[str, Mapping[str, str]]
+        self, key: str, cells: Mapping[str, Mapping[str, str]], edited: set[tuple[str, ...]]
     ) -> dict[str, tuple[str, str]]:
-        """Put a row of the taxonomy back; return its name now -> its name and kind before."""
+        """Put a row of the taxonomy back; return its name now -> its name and kind before.
+
+        ``edited`` are the classes above that later edits changed.
+        """
         rows = self.state["taxonomy"]
         name = cells[NAME]["after"] if NAME in cells else key
         if not name or cells.get(NAME, {}).get("action") == "merge":  # its row was removed
             row = {column: cell["before"] for column, cell in cells.items()}
             self._new_name(row[NAME])
+            here = _classes(kinds_of(self.table).values())
+            if len(self.levels) > 2 and (gone := (_classes([row["kind"]]) & edited) - here):
+                raise InvalidData(
+                    f"'{row[NAME]}' would bring '{KIND_SEPARATOR.join(min(gone))}' back, which was "
+                    "edited since; take the later edit back first"
+                )
             rows[self._free_place()] = row
             return {}
         place = self._find(name)
@@ -353,6 +387,8 @@ class Taxonomy:
         if NAME in cells and not cells[NAME]["before"]:  # it was added
             del rows[place]
             return {}
+        if NAME in cells:
+            self._new_name(cells[NAME]["before"], place)
         rows[place] |= {column: cell["before"] for column, cell in cells.items()}
         return {name: (rows[place][NAME], rows[place]["kind"])}
 
@@ -576,6 +612,53 @@ def present_names(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, t
     return found
 
 
+def names_before(recorded: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> dict[str, str]:
+    """Return the name of a supercategory before edits -> its name now.
+
+    Args:
+        recorded: rows of the edits, oldest first.
+        names: name after them -> name now.
+
+    Example:
+        >>> cells = {"action": "rename", "table": "taxonomy", "column": "supercategory"}
+        >>> swapped = [("lake", "tarn"), ("pond", "lake")]
+        >>> recorded = [{**cells, "before": old, "after": new} for old, new in swapped]
+        >>> names_before(recorded, {"lake": "lake", "tarn": "tarn"})
+        {'pond': 'lake', 'lake': 'tarn'}
+    """
+    found = dict(names)
+    for cell in reversed(recorded):
+        before, after = single_blanks(cell["before"]), single_blanks(cell["after"])
+        if (cell["table"], cell["column"]) != ("taxonomy", NAME):
+            continue
+        if before and after in found:
+            found.setdefault(before, found[after])
+        # the name is new, unless others had it (merge) or it only came back
+        if cell["action"] != "merge" and (before or cell["action"] != "undo"):
+            found.pop(after, None)
+    return found
+
+
+def names_since(
+    entries: Sequence[Entry], present: Mapping[str, tuple[str, str]]
+) -> dict[str, tuple[str, str]]:
+    """Return id of a decision -> name and kind now of its supercategory, by the edits after it.
+
+    Another supercategory may have the name by now, so that ``present_names`` are not enough.
+
+    Args:
+        entries: of the log, oldest first.
+        present: that of ``present_names``.
+    """
+    now_of = {name: name for name, (now, _) in present.items() if name == now}
+    found: dict[str, tuple[str, str]] = {}
+    for entry in reversed(entries):
+        rows = (row for row in entry.rows if row.supercategory in now_of)
+        found |= {row.id: present[now_of[row.supercategory]] for row in rows}
+        now_of = names_before(entry.cells, now_of)
+    return found
+
+
 def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:
     """Return the edits that sheets of the taxonomy ask for, in the order in which they can be made.
 
@@ -633,6 +716,8 @@ def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[T
     edits = [TaxonomyEdit(action, name, into, place=place)] if action in (*INTO, "remove") else []
     known = current.get(name.casefold()) or current.get(into.casefold(), {})
     if not known and not edits:
+        if not action and row["base"] == _base(name, row.cells):
+            return []  # not touched, and renamed, merged or removed since
         near = nearest(name.casefold(), current)
         return row.fault(NAME, "a name that is in taxonomy.csv, or the action add") + near
     now = {c: single_blanks(known.get(c, "")) for c in ("kind", "definition")}
@@ -658,6 +743,12 @@ def _base(name: str, row: Mapping[str, str]) -> str:
     """Return the base of a row: a hash of its name and one of its kind and definition."""
     cells = "\n".join(single_blanks(row.get(c, "")).casefold() for c in ("kind", "definition"))
     return f"{short_hash(name.casefold())}-{short_hash(cells)}"
+
+
+def _classes(kinds: Iterable[str]) -> set[tuple[str, ...]]:
+    """Return the classes above that kinds name, each with those above it."""
+    paths = [tuple(classes_above(kind)) for kind in kinds]
+    return {path[:depth] for path in paths for depth in range(1, len(path) + 1)}
 
 
 def _key(table: str, row: Mapping[str, str]) -> str:

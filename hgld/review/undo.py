@@ -27,7 +27,8 @@ from hgld.words import nearest, single_blanks, some_of
 
 OPEN = ("open", "", "")
 History = Sequence[Decision]
-Names = Mapping[str, tuple[str, str]]  # name of a supercategory -> its present name and kind
+# name of a supercategory, or id of a decision (``names_since``) -> present name and kind
+Names = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def undo_decisions(
 
     A second undo goes one step further back. A value is identified by its class id, as in the
     sheet, but may be decided by its label. A first decision is superseded by ``open``: the value
-    is undecided again. ``names`` are those of ``present_names``.
+    is undecided again. ``names`` are those of ``present_names`` and ``names_since``.
 
     Raises:
         InvalidData: a key has no decision, is in conflict, or all its decisions are undone.
@@ -118,9 +119,9 @@ def undo_entry(
     Raises:
         InvalidData: none of its rows is in force.
     """
-    rows, left = [], []
+    rows, left, moot = [], [], Decided(decisions).moot
     for key, history, heads in _of_keys(decisions, clusters, _keys_of(entry), names):
-        taken = _in_force_of(entry, key, history, heads)
+        taken = [row for row in _in_force_of(entry, key, history, heads) if row.id not in moot]
         if taken:
             rows += _take_back(_with_replaced(taken, history, entry), heads, history)
         else:
@@ -212,7 +213,8 @@ def _of_keys(
         history = [
             replace(row, supercategory=name, kind=row.kind and kind)
             for row in decided.history(*value)
-            for name, kind in [names.get(row.supercategory, (row.supercategory, row.kind))]
+            for by_name in [names.get(row.supercategory, (row.supercategory, row.kind))]
+            for name, kind in [names.get(row.id, by_name)]
         ]
         ids = {head.id for head in decided.heads(*value)}
         found.append((key, history, _distinct([row for row in history if row.id in ids])))

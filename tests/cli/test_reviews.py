@@ -746,6 +746,23 @@ def test_a_sheet_of_the_taxonomy_may_be_applied_again(desk: Path, tmp_path: Path
     assert {p: p.read_bytes() for p in (desk / "labels").glob("*.csv")} == before
 
 
+def test_rows_of_an_older_sheet_of_the_taxonomy_that_nobody_changed_hinder_nothing(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = desk / "old.csv"
+    shutil.copy(edit_taxonomy(desk, church={"definition": "Christian"}), old)
+    where = ["--work", str(desk / "work"), "--now", "2026-11-22"]
+    words = ["taxonomy", "rename", str(desk / "pipeline.toml"), "lake", "waters", *where]
+    assert guarded(lambda: app(words)) == 0
+    assert hgld(desk, "review", str(old), "--apply") == 20
+    assert taxonomy_of(desk)["church"] == ("human-made", "Christian")
+    rows = rows_of(old)
+    next(row for row in rows if row["supercategory"] == "lake")["definition"] = "still"
+    write_rows(old, rows)
+    assert hgld(desk, "review", str(old), "--apply") == 3
+    assert "found 'lake'; expected a name that is in taxonomy.csv" in capsys.readouterr().err
+
+
 def test_a_sheet_of_before_a_rename_is_applied_with_the_new_name(desk: Path) -> None:
     fill(desk / "work" / "review.csv", PLACES)
     hgld(desk, "review", "--apply")

@@ -19,7 +19,7 @@ from hgld.file_lock import hold
 from hgld.hierarchy.decisions import Decided
 from hgld.review.agreement import measure_agreement
 from hgld.review.annotations import Annotation
-from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
+from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, rename_above
 
 PIPELINE = """
 labels = "labels"
@@ -348,6 +348,13 @@ def test_an_undo_makes_no_taxonomy_that_is_no_tree() -> None:
         again.undo(made[made["key"] == "bread"].to_dict("records"))
 
 
+def test_the_first_supercategory_needs_the_levels_of_the_pipeline() -> None:
+    tables = {"taxonomy": table_of("taxonomy", [])}
+    taxonomy = Taxonomy(tables, table_of("decisions", []), ("section", "aisle", "shelf"))
+    with pytest.raises(InvalidData, match="'bread' needs a kind: SECTION > AISLE"):
+        taxonomy.make([TaxonomyEdit("add", "bread")])
+
+
 def test_capitals_make_no_second_class_above() -> None:
     rows = [{"supercategory": "bread", "kind": "food > bakery", "definition": ""}]
     taxonomy = Taxonomy(
@@ -422,10 +429,12 @@ def test_an_edit_waits_for_the_lock_of_the_labels(folder: Path) -> None:
     assert "park,c" in text_of(folder, "taxonomy.csv")
 
 
-def undo(folder: Path, entry: str, now: str = "2026-11-23") -> int:
+def undo(folder: Path, *words: str, now: str = "2026-11-23") -> int:
+    """Take an entry of the log back (its number), or the last decision on values (keys)."""
     where = ["--work", str(folder / "work"), "--now", now]
-    words = ["reviews", "undo", str(folder / "pipeline.toml"), "--apply", entry]
-    return guarded(lambda: app([*words, *where]))
+    said = ["--apply", *words] if words[0].isdigit() else words
+    pipeline = str(folder / "pipeline.toml")
+    return guarded(lambda: app(["reviews", "undo", pipeline, *said, *where]))
 
 
 def last_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -460,7 +469,7 @@ def test_an_edit_is_undone_and_redone_by_the_log(
         n: t for n, t in before.items() if n not in appended
     }
     assert in_force(folder) == held
-    assert undo(folder, last_entry(folder, capsys), "2026-11-24") == 0
+    assert undo(folder, last_entry(folder, capsys), now="2026-11-24") == 0
     assert {n: t for n, t in texts(folder).items() if n not in appended} == {
         n: t for n, t in after.items() if n not in appended
     }
@@ -485,6 +494,103 @@ def test_an_undo_leaves_what_was_decided_since_and_says_so(
     assert "lawn: decided again since" in capsys.readouterr().err
     assert in_force(folder)["Q1"][0] == "keep parks"
     assert in_force(folder)["lawn"][0] == "keep lawn"
+
+
+def test_a_split_is_undone_after_a_rename_of_where_it_came_from(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taxonomy(folder, "split", "parks", "lawn", "lawn")
+    entry = last_entry(folder, capsys)
+    taxonomy(folder, "rename", "parks", "park")
+    taxonomy(folder, "add", "parks", "--kind", "natural")  # another one
+    assert undo(folder, entry) == 0
+    assert in_force(folder)["lawn"][:2] == ("keep park", "natural")
+
+
+@pytest.mark.parametrize(
+    "words", [("rename", "lake", "mere"), ("describe", "lake", "--kind", "human-made")]
+)
+def test_a_merge_is_undone_after_an_edit_that_changed_no_answer(
+    folder: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    taxonomy(folder, "add", "lake", "--kind", "natural")
+    taxonomy(folder, "merge", "parks", "lake")
+    entry = last_entry(folder, capsys)
+    taxonomy(folder, *words)
+    edited = in_force(folder)
+    capsys.readouterr()
+    assert undo(folder, entry) == 0
+    assert "decided again" not in capsys.readouterr().err
+    assert {in_force(folder)[key][:2] for key in ("Q1", "lawn")} == {("keep parks", "natural")}
+    assert undo(folder, last_entry(folder, capsys), now="2026-11-24") == 0
+    assert in_force(folder) == edited
+
+
+@pytest.mark.parametrize(
+    ("edit", "then", "says"),
+    [
+        (("split", "church", "kirk", "Q5"), ("remove", "church"), "'Q5' would get back 'church'"),
+        (
+            ("rename", "church", "kirk"),
+            ("add", "church", "--kind", "human-made"),
+            "'church' is in taxonomy.csv already",
+        ),
+    ],
+)
+def test_an_undo_that_a_later_edit_hinders_changes_nothing(
+    folder: Path,
+    edit: tuple[str, ...],
+    then: tuple[str, ...],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    taxonomy(folder, *edit)
+    entry = last_entry(folder, capsys)
+    taxonomy(folder, *then)
+    before = texts(folder)
+    assert undo(folder, entry) == 3
+    assert says in capsys.readouterr().err
+    assert texts(folder) == before
+
+
+def test_a_decision_that_comes_back_has_the_name_of_its_own_supercategory(folder: Path) -> None:
+    taxonomy(folder, "rename", "church", "kirk")
+    taxonomy(folder, "rename", "parks", "church")
+    assert in_force(folder)["Q1"][0] == "keep church"  # the former parks
+    assert undo(folder, "Q1") == 0
+    assert in_force(folder)["Q1"][0] == "keep kirk"  # the former church
+
+
+def test_names_that_were_swapped_in_one_entry_are_swapped_back() -> None:
+    rows = [{"supercategory": n, "kind": "natural", "definition": ""} for n in ("lake", "pond")]
+    cells = {"key": "Q1", "key_type": "qid", "decision": "keep", "kind": "natural"}
+    decisions = table_of("decisions", [{**cells, "supercategory": "lake", "when": "2026-01-01"}])
+    first = Taxonomy({"taxonomy": table_of("taxonomy", rows)}, decisions)
+    swap = (("lake", "x"), ("pond", "lake"), ("x", "pond"))
+    first.make([TaxonomyEdit("rename", *names) for names in swap])
+    new = first.new_rows("ann", "2026-01-02", "abcdefgh taxonomy")
+    decisions = pd.concat([decisions, new["decisions"]], ignore_index=True)
+    again = Taxonomy({"taxonomy": first.table}, decisions)
+    again.undo(new["taxonomy_edits"].to_dict("records"), Decided(decisions).rows()[1:])
+    undone = again.new_rows("ann", "2026-01-03", "hgfedcba undo")["decisions"]
+    assert undone["supercategory"].tolist() == ["lake"]
+
+
+def test_an_undo_brings_no_class_back_that_was_renamed_since() -> None:
+    rows = [{"supercategory": n, "kind": "food > bakery", "definition": ""} for n in ("bun", "pie")]
+    levels, none = ("section", "aisle", "shelf"), table_of("decisions", [])
+    first = Taxonomy({"taxonomy": table_of("taxonomy", rows)}, none, levels)
+    first.make([TaxonomyEdit("remove", "bun")])
+    again = Taxonomy({"taxonomy": first.table}, none, levels)
+    again.make(rename_above(again.table, levels, "aisle", "bakery", "oven"))
+    last = Taxonomy({"taxonomy": again.table}, none, levels)
+    with pytest.raises(InvalidData, match="'bun' would bring 'food > bakery' back"):
+        last.undo(first.record, later=again.record)
+    alone = Taxonomy({"taxonomy": first.table}, none, levels)
+    alone.make([TaxonomyEdit("remove", "pie")])
+    alone = Taxonomy({"taxonomy": alone.table}, none, levels)
+    alone.undo(first.record, later=alone.record)
+    assert alone.table["supercategory"].tolist() == ["bun"]
 
 
 def test_what_is_in_use_since_is_not_undone(

@@ -15,8 +15,8 @@ from hgld.review.entries import entry_of, list_entries
 from hgld.review.row_base import base_of, evidence_of
 from hgld.review.sheets import hints_of, list_values
 from hgld.review.spreadsheet import Sheet, SheetRow
-from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, present_names
-from hgld.review.undo import undo_decisions
+from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
+from hgld.review.undo import undo_decisions, undo_entry
 
 Row = dict[str, str]
 CLUSTERS = table_of("clusters", [
@@ -45,11 +45,16 @@ def take_back(row: Row, when: str = "2026-01-02") -> Row:
     )  # fmt: skip
 
 
-def rename(rows: list[Row]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Taxonomy, decisions and record after a rename of church to chapel."""
+RENAME = TaxonomyEdit("rename", "church", "chapel")
+
+
+def rename(
+    rows: list[Row], edit: TaxonomyEdit = RENAME
+) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Taxonomy, decisions and record after an edit."""
     decisions = table_of("decisions", rows)
     edited = Taxonomy({"taxonomy": TAXONOMY}, decisions)
-    edited.make([TaxonomyEdit("rename", "church", "chapel")])
+    edited.make([edit])
     entry = entry_of(["rename"], "cora", "2026-02-01", "taxonomy")
     new = edited.new_rows("cora", "2026-02-01", entry)
     both = pd.concat([decisions, new["decisions"]], ignore_index=True)
@@ -77,21 +82,31 @@ def choose(decisions: pd.DataFrame, base: str, taxonomy: pd.DataFrame = TAXONOMY
     )  # fmt: skip
 
 
-def hint(name: str) -> pd.DataFrame:
-    cells = {"class_id": "Q1", "instance_of": "pub", "kind_hint": "human-made", "hops": 1}
+def hint(name: str, kind: str = "human-made") -> pd.DataFrame:
+    cells = {"class_id": "Q1", "instance_of": "pub", "kind_hint": kind, "hops": 1}
     return table_of("class_hints", [{**cells, "supercategory_hint": name, "root": f"{name} (1)"}])
 
 
-def test_a_renamed_hint_is_no_change_of_the_value() -> None:
+@pytest.mark.parametrize(
+    ("edit", "hint_now"),
+    [
+        (RENAME, hint("chapel")),
+        (TaxonomyEdit("describe", "church", kind="natural"), hint("church", "natural")),
+    ],
+)
+def test_a_hint_that_follows_an_edit_is_no_change_of_the_value(
+    edit: TaxonomyEdit, hint_now: pd.DataFrame
+) -> None:
     evidence = evidence_of(CLUSTERS, hints_of(hint("church")))[0]
     places = table_of("landmark_values", []), table_of("landmarks", [])
     before = table_of("decisions", [row := decided(evidence=evidence)])
     sheet = list_values(CLUSTERS, *places, TAXONOMY, before, hint("church"))
-    taxonomy, decisions, edits = rename([row])
-    present = present_names(taxonomy, edits)
-    now = list_values(CLUSTERS, *places, taxonomy, decisions, hint("chapel"), present=present)
+    taxonomy, decisions, edits = rename([row], edit)
+    now = list_values(CLUSTERS, *places, taxonomy, decisions, hint_now, taxonomy_edits=edits)
     assert now.set_index("key")["status"]["Q1"] == "decided"
-    other = list_values(CLUSTERS, *places, taxonomy, decisions, hint("garden"), present=present)
+    other = list_values(
+        CLUSTERS, *places, taxonomy, decisions, hint("garden"), taxonomy_edits=edits
+    )
     assert other.set_index("key")["status"]["Q1"] == "stale"
     (cells,) = (row for row in records(sheet) if row["key"] == "Q1")
     cells = {name: "" if cell != cell else str(cell) for name, cell in cells.items()}
@@ -99,8 +114,8 @@ def test_a_renamed_hint_is_no_change_of_the_value() -> None:
         row = {**cells, "note": note}
         found = apply_sheets(
             {Path(__file__): [Sheet("old.csv", list(row), [SheetRow(2, row)])]}, CLUSTERS,
-            Vectors(["Q1", "Q2"], np.eye(2), {}), taxonomy, decisions, NO_EDITS, hint("chapel"),
-            who="ann", when="2026-03-01", present=present,
+            Vectors(["Q1", "Q2"], np.eye(2), {}), taxonomy, decisions, NO_EDITS, hint_now,
+            who="ann", when="2026-03-01", taxonomy_edits=edits,
         )  # fmt: skip
         assert [change.kind for change in found.changes] == kinds
 
@@ -169,6 +184,25 @@ def test_a_decision_on_a_label_that_its_id_replaced_uses_no_supercategory() -> N
     edited = Taxonomy({"taxonomy": TAXONOMY}, table_of("decisions", [by_label, by_id]))
     edited.make([TaxonomyEdit("remove", "church")])
     assert edited.table["supercategory"].tolist() == ["garden"]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_decision_on_a_label_that_its_id_replaced_is_no_decision_in_force(renamed: bool) -> None:
+    by_label = decided(key="pub", key_type="label")
+    rows = [by_label, decided(supercategory="garden", supersedes=row_id(by_label), entry="cc s")]
+    if renamed:  # as earlier versions wrote it
+        followed = {"supercategory": "chapel", "entry": "dddd taxonomy", "when": "2026-01-03"}
+        rows.append(by_label | followed | {"supersedes": row_id(by_label)})
+    decisions = table_of("decisions", rows)
+    taxonomy = TAXONOMY.replace("church", "chapel") if renamed else TAXONOMY
+    edited = Taxonomy({"taxonomy": taxonomy}, decisions)
+    edited.make([TaxonomyEdit("remove", "chapel" if renamed else "church")])
+    assert check_decisions(decisions, edited.table) == []
+    entry = list_entries(decisions, NO_EDITS, table_of("taxonomy_edits", []))[0]
+    with pytest.raises(InvalidData, match=r"nothing of entry 1 .* is in force any more"):
+        undo_entry(
+            decisions, NO_EDITS, CLUSTERS, entry, who="ann", when="2026-03-01", why="", names={}
+        )
 
 
 def test_a_conflict_on_a_label_is_settled_by_the_decision_on_its_id() -> None:

@@ -383,6 +383,7 @@ def test_coverage_counts_landmarks_not_values(context: StageContext) -> None:
     gate(VALUES, decided, context, min_coverage=9 / 16)
     with pytest.raises(WaitingForReview):
         gate(VALUES, decided, context, min_coverage=0.57)
+    gate(clusters(("church", 45, 9), ("pub", 55, 9)), decided, context, min_coverage=0.55)
 
 
 def test_a_landmark_is_decided_when_all_its_values_are(context: StageContext) -> None:

@@ -76,14 +76,20 @@ def apply(tmp_path: Path, applied: list[pd.DataFrame]) -> Callable[..., list[lis
         taxonomy: pd.DataFrame = TAXONOMY,
         without: Sequence[str] = (),
         sure: bool = False,
-        present: Mapping[str, tuple[str, str]] | None = None,
+        renamed: Mapping[str, str] | None = None,
     ) -> list[list[str]]:
         sheet.drop(columns=list(without)).to_csv(tmp_path / "mine.csv", index=False)
+        edits = [
+            {"action": "rename", "table": "taxonomy", "key": old, "column": "supercategory",
+             "before": old, "after": new, "entry": "e taxonomy"}
+            for old, new in (renamed or {}).items()
+        ]  # fmt: skip
         after = apply_sheets(
             read_files([tmp_path / "mine.csv"]), VALUES,
             Vectors(KEYS, pd.DataFrame(index=KEYS).to_numpy(), {}),
             taxonomy, decided, table_of("cluster_edits", []), NO_HINTS,
-            who="anna", when="2026-02-02", sure=sure, present=present,
+            who="anna", when="2026-02-02", sure=sure,
+            taxonomy_edits=table_of("taxonomy_edits", edits),
         ).decisions  # fmt: skip
         applied.append(after)
         new = records(after[len(decided) :])
@@ -275,11 +281,11 @@ def test_the_first_ten_decisions_sorted_apart_are_refused(
 def test_a_row_with_the_old_name_of_a_supercategory_gets_the_new_one(apply: Apply) -> None:
     decided = keep(Q1="parks")
     sheet = change(change(written(decided), "Q1", "lake"), "Q2", "lake")
-    renamed = TAXONOMY.replace("lake", "pond")
+    taxonomy = TAXONOMY.replace("lake", "pond")
     with pytest.raises(InvalidData, match="found 'lake'; expected a name that is in taxonomy"):
-        apply(sheet, decided, renamed)
-    present = {"lake": ("pond", "natural")}
-    assert apply(sheet, decided, renamed, present=present) == [["Q1", "pond"], ["Q2", "pond"]]
+        apply(sheet, decided, taxonomy)
+    found = apply(sheet, decided, taxonomy, renamed={"lake": "pond"})
+    assert found == [["Q1", "pond"], ["Q2", "pond"]]
 
 
 def test_a_row_that_kept_its_supercategory_follows_a_split_of_it(
@@ -292,8 +298,8 @@ def test_a_row_that_kept_its_supercategory_follows_a_split_of_it(
     assert apply(sheet, split) == [["Q1", "parks"]]  # "lake" is in the taxonomy, too
     assert status_of(saved(split), "Q1") == ("decided", "")
     again = then(split, Q1="church").assign(entry=[*split["entry"], "cccccccc ben.csv"])
-    present = {"parks": ("garden", "natural")}  # renamed after Ben decided the value
-    assert apply(sheet, again, TAXONOMY.replace("parks", "garden"), present=present) == [
+    renamed = {"parks": "garden"}  # after Ben decided the value
+    assert apply(sheet, again, TAXONOMY.replace("parks", "garden"), renamed=renamed) == [
         ["Q1", "garden"]
     ]
     assert status_of(saved(again), "Q1")[0] == "conflict"
