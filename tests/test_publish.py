@@ -432,7 +432,11 @@ def release_products(run: MadeRun, folder: Path, *held: Any, **options: Any) -> 
         for i in (1, 2, 3)
     ] + [{"department": "-5", "brand | maker": "@home", LEVELS[2]: "i4"}]
     hierarchy = pd.DataFrame(
-        {"split": "train", "landmark_id": [1, 2, 3, 4], "path": list(map(json.dumps, paths))}
+        {
+            "split": ["train"] * 4 + ["index"],
+            "landmark_id": [1, 2, 3, 4, 1],
+            "path": list(map(json.dumps, [*paths, paths[0]])),
+        }
     )
     splits = ["train", "test", "evaluation", "train", "train", "evaluation"]
     images = pd.DataFrame(
@@ -554,6 +558,46 @@ def test_a_release_of_a_folder_lists_each_image_with_its_class_and_split(
         "3.jpg,train,3,i3",
         "4.jpg,train,4,i4",
     ]
+
+
+def test_a_number_that_is_another_class_in_the_gallery_is_not_taken_for_it(run: MadeRun) -> None:
+    # Of the classes with the number 1, that of the training data alone has a label.
+    images = images_of(run).assign(split=["train", "test"] * 5)
+    release_folder(
+        run.hierarchy,
+        table("label_dropped", ("index", 1, "undecided", "")),
+        images,
+        options=PublishOptions(),
+        context=context(run.folder, "folder"),
+        out=run.folder / "release",
+    )
+    rows = pd.read_csv(run.folder / "release" / "images.csv")
+    assert len(rows) == 5 and set(rows["split"]) == {"train"}
+    labels = pd.read_csv(run.folder / "release" / "labels.csv")
+    assert set(labels["split"]) == {"train"}
+    lines = card(run.folder / "release")[1].splitlines()
+    left_out = [line for line in lines if line.startswith("| classes without a label")]
+    assert left_out == ["| classes without a label | test | undecided | 1 |"]
+
+
+def test_a_release_with_photos_counts_the_classes_that_have_any(run: MadeRun) -> None:
+    images = images_of(run)
+    run.index = run.index[run.index["landmark_id"] != 3].reset_index(drop=True)
+    run.write_index()
+    held = (run.shards, run.evaluation, table("export_dropped"), table("removals"))
+    release_folder(
+        run.hierarchy,
+        table("label_dropped"),
+        images,
+        *held,
+        options=PublishOptions(),
+        context=context(run.folder, "folder"),
+        out=run.folder / "release",
+    )
+    labels = pd.read_csv(run.folder / "release" / "labels.csv", keep_default_na=False)
+    assert labels["split"].tolist() == ["evaluation", "evaluation", "", "evaluation", "evaluation"]
+    body = card(run.folder / "release")[1]
+    assert "| supercategory | 2 |" in body and "| landmark | 4 |" in body and "bridge" not in body
 
 
 def test_the_card_of_a_folder_speaks_of_its_levels_and_of_no_landmarks(

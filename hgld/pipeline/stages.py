@@ -128,7 +128,7 @@ def _release(
         uses=(*uses, "link"),  # the languages
         needs="publish.name",
         also=dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {},
-        revision=3,
+        revision=4,
     )
     with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")
     of_source: Wanted = {"label.source": source, "source.family": kinds}

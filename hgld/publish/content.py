@@ -190,12 +190,24 @@ def classes_of_labels(labels: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return classes[classes["group"] != ""]
 
 
-def splits_of_classes(images: pd.DataFrame) -> pd.DataFrame:
-    """The splits in which each class of a folder has images: split, landmark_id."""
+def splits_of_classes(classes: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of classes of a folder, one for each split in which the class has images.
+
+    Args:
+        classes: id space (``split``) and ``landmark_id``, which may be another class in the other
+            space.
+        images: their split and landmark_id.
+
+    Returns:
+        The rows by landmark_id, with the split in place of the id space.
+    """
     pairs = images[["split", "landmark_id"]].drop_duplicates()
+    spaces, order = pairs["split"].map(SPACE_OF_SPLIT), pairs["split"].map(SPLITS.index)
+    found = pairs.assign(space=spaces, order=order).merge(
+        classes.rename(columns={"split": "space"}), on=["space", "landmark_id"]
+    )
     # Train first, as people expect, not by letter.
-    order = pairs["split"].map(SPLITS.index)
-    return pairs.assign(order=order).sort_values(["landmark_id", "order"])[["split", "landmark_id"]]
+    return found.sort_values(["landmark_id", "order"]).drop(columns=["space", "order"])
 
 
 def classes_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> pd.DataFrame:
@@ -263,19 +275,19 @@ def sheet_of_images(
     """
     levels = _levels(hierarchy)
     number, finest = _number_column(levels), levels[-1]
-    names = {
-        landmark: path[finest]
-        for landmark, path in zip(hierarchy["landmark_id"], _paths(hierarchy), strict=True)
-    }
-    rows = images[images["landmark_id"].isin(list(names))]
+    classes = hierarchy[["landmark_id"]].assign(
+        space=hierarchy["split"], name=[path[finest] for path in _paths(hierarchy)]
+    )
+    rows = images[["path", "split", "landmark_id", "image_id"]]
+    rows = rows.assign(space=rows["split"].map(SPACE_OF_SPLIT))
+    rows = rows.merge(classes, on=["space", "landmark_id"])
     if exported is not None:
         rows = rows.merge(exported[["split", "image_id"]], on=["split", "image_id"])
     in_tars = rows["path"].duplicated(keep=False)  # a tar is the path of many images
     rows = rows.assign(path=rows["path"].mask(in_tars, rows["image_id"]))
-    rows = rows[["path", "split", "landmark_id"]].rename(columns={"landmark_id": number})
     columns: dict[str, ColumnType] = {"path": "text", "split": "text", number: "int"}
     columns |= {finest: "text"}
-    rows = rows.assign(**{finest: rows[number].map(names).astype("str")})
+    rows = rows[["path", "split", "landmark_id", "name"]].set_axis(list(columns), axis="columns")
     return ReleaseTable("image_table", Table("images.csv", columns, ("path",)), rows)
 
 

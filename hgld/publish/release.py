@@ -171,7 +171,8 @@ def _release_classes(
     if hierarchy.empty:
         raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
-    splits = splits_of_classes(images)
+    classes = hierarchy[["split", "landmark_id"]]
+    splits = splits_of_classes(classes, held.index if held else images)
     sheets = [
         sheet_of_paths(hierarchy, splits),
         sheet_of_images(hierarchy, images, held.index if held else None),
@@ -184,9 +185,7 @@ def _release_classes(
         "folder",
         sheets,
         classes_of_paths(hierarchy, splits),
-        label_dropped.drop(columns="split")
-        .drop_duplicates("landmark_id")
-        .merge(splits, on="landmark_id"),
+        splits_of_classes(label_dropped, images),
         judged.get("agreement", {}),
         held,
         list(counts),
