@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -181,6 +181,66 @@ def test_tasks_have_the_gpus_that_they_reserve(cluster: str) -> None:
     assert map_tasks(_gpu, [0], "", cluster=cluster, reserve=any_gpu)[0] in ("0", "1")
 
 
+def test_tasks_have_the_cpus_and_the_memory_that_they_reserve(cluster: str) -> None:
+    reserve = Reserve(cpus=0.5, memory_gb=0.25)
+    (granted,) = map_tasks(_granted, [0], "", cluster=cluster, reserve=reserve)
+    assert granted == {"CPU": 0.5, "memory": 0.25e9}
+
+
+def test_an_export_reserves_what_its_options_say(cluster: str, tmp_path: Path) -> None:
+    world = make_world(tmp_path, [5, 17])
+    with pytest.raises(HgldError, match=r"a task reserves 3 CPU, 2 GB of memory, but no node of"):
+        world.export("out", ray=cluster, cpus_per_task=3, memory_gb_per_task=2)
+
+
+def test_a_node_that_is_lost_for_good_is_waited_for_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setattr(ray_tasks, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(ray_tasks, "LOOK_S", 0.5)
+    if ray.is_initialized():
+        ray.shutdown()
+    head = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        node = nodes.add_node(num_cpus=2)
+        no_gpu = (
+            r"^x: a task reserves 1 CPU, 1 GPU, but no node .*\(the largest have 2 CPU, 0 GPU\)"
+        )
+        with pytest.raises(HgldError, match=no_gpu):
+            map_tasks(abs, [1], "x", cluster=nodes.address, reserve=Reserve(gpus=1))
+        begun = tmp_path / "begun"
+        thread = threading.Thread(target=_remove_when, args=(begun, nodes, node))
+        thread.start()
+        with pytest.raises(Resumable, match=r"^x: no node is left in the Ray cluster that has 2 C"):
+            map_tasks(_wait, [str(begun)], "x", cluster=nodes.address, reserve=Reserve(cpus=2))
+        thread.join()
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+
+
+def test_a_node_without_hgld_is_named(cluster: str) -> None:
+    def hide() -> None:
+        import sys
+
+        sys.modules["hgld"] = None  # type: ignore[assignment]
+
+    if ray.is_initialized():
+        ray.shutdown()
+    without = {"worker_process_setup_hook": hide}
+    ray.init(address=cluster, runtime_env=without, log_to_driver=False)
+    try:
+        with pytest.raises(
+            HgldError, match=r"^x: Ray's node \S+ has no hgld, this machine has hgld"
+        ):
+            map_tasks(abs, [1], "x", cluster=cluster)
+    finally:
+        ray.shutdown()
+
+
 def test_more_than_any_node_has_is_one_line_at_once(cluster: str) -> None:
     few = (
         r"^x: a task reserves 1 CPU, 3 GPU, but no node .*\(the largest have 1 CPU, 2 GPU\)[^\n]*$"
@@ -224,6 +284,23 @@ def test_a_node_with_another_version_is_named(
         HgldError, match=r"Ray's node \S+ has hgld 0[^ ]+, this machine has hgld 9.9"
     ):
         map_tasks(abs, [1], "x", cluster=cluster)
+
+
+def _granted(_: int) -> dict[str, float]:
+    found: dict[str, float] = ray.get_runtime_context().get_assigned_resources()
+    return found
+
+
+def _wait(path: str) -> None:
+    """Wait until the node is lost."""
+    Path(path).touch()
+    time.sleep(120)
+
+
+def _remove_when(path: Path, nodes: Any, node: Any) -> None:
+    while not path.exists():
+        time.sleep(0.1)
+    nodes.remove_node(node, allow_graceful=False)
 
 
 def _gpu(seconds: float) -> str | None:

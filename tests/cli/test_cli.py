@@ -19,6 +19,7 @@ from hgld.cli import app, guarded
 from hgld.cli.console import Printer, warnings_as_notes
 from hgld.cli.overview import print_plan
 from hgld.cli.runners import name_to_sign, open_workspace
+from hgld.pipeline.cost import estimate_cost
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.plan import Disk, Plan
 from hgld.pipeline.stages import STAGES, stage_names
@@ -189,6 +190,21 @@ def test_the_plan_of_gldv2_names_its_downloads(
     assert re.search(r"^ +500 GB +500 x train/images_\*\.tar$", text, re.M)
     assert re.search(r"^ +85 GB +100 x index/images_\*\.tar$", text, re.M)
     assert "recognition_solution_v2.1.csv" in text
+
+
+def test_the_plan_prints_what_each_size_costs_and_fits_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hgld("run", GLDV2, "--dry-run", "--work", str(tmp_path))
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    for cost in map(estimate_cost, (10**6, 5 * 10**6, 10**8, 10**9)):
+        assert cost.describe() in " ".join(text.split())
+        assert re.fullmatch(
+            r"[\d,]+ images: disk \S+ .B, largest table \S+ .B, moved \S+ .B; "
+            r"\S+ h on 1, \S+ h on 8, \S+ h on 64 machines",
+            cost.describe(),
+        )
 
 
 def test_a_stage_before_its_input_names_the_stage_to_run(

@@ -219,6 +219,13 @@ def test_another_writer_is_named_and_an_own_one_that_was_killed_is_not(
     assert content(bucket.url)[".writer"] == b""
 
 
+def test_a_scheme_that_no_driver_reads_is_one_line_before_anything_is_written(world: World) -> None:
+    says = r"^nonsense://bucket/set[^\n]*cannot be opened \(Protocol not known: nonsense[^\n]*$"
+    with pytest.raises(HgldError, match=says):
+        export(world, "nonsense://bucket/set")
+    assert not (world.folder / "far").exists()
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [
