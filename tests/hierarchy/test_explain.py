@@ -141,8 +141,8 @@ def test_a_landmark_without_an_item_says_why() -> None:
 def test_an_override_is_told_with_its_row() -> None:
     overrides = table(
         "overrides",
-        ("train", 1, "lake", "natural", "ann", "2026-03-03", ""),
-        ("train", 7, "tower", "human-made", "ann", "2026-03-03", "a tower now"),
+        ("train", 1, "lake", "natural", "ann", "2026-03-03", "", ""),
+        ("train", 7, "tower", "human-made", "ann", "2026-03-03", "a tower now", ""),
     )
     text = texts(steps(overrides=overrides))["override"]
     assert text == ('tower (human-made)\nby ann, 2026-03-03: "a tower now"\nrow 3 of overrides.csv')
