@@ -205,8 +205,9 @@ class CollectOptions(Options):
     """Share of the other train classes held out for choosing options."""
     exclude: tuple[LocalPath, ...] = ()
     """Lists (CSV) of training images to leave out, such as those that an evaluation set also has:
-    a column image_id, id or images (several in a cell), or for GLDv2 landmark_id alone. If there is
-    a column decision, as in the sheets of `hgld labels suspects`, only its rows with drop count."""
+    a column image_id, id or images (several in a cell), or for GLDv2 landmark_id alone (with split:
+    train landmarks count). If there is a column decision, as in the sheets of `hgld labels
+    suspects` (that of classes: GLDv2 only), only its rows with drop count."""
     only: tuple[LocalPath, ...] = ()
     """Lists of the same form; training images that one of them lacks are left out. RGLDv2-clean is
     such a list: GLDv2-clean without the landmarks of ROxford and RParis (Song et al. 2024)."""

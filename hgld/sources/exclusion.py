@@ -3,7 +3,8 @@
 A model trained on the landmarks of an evaluation set is measured too high. Such overlaps are
 published as lists of images, RGLDv2-clean as the list of those that stay; `hgld evaluations
 duplicates` and `hgld labels suspects` write lists of the former kind. A list with a column
-``decision`` leaves out the rows whose decision is "drop".
+``decision`` leaves out the rows whose decision is "drop". Of landmarks, the rows of the index id
+space are left aside: there the same number is another landmark.
 """
 
 from collections.abc import Collection
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import ColumnType, read_csv, read_header, row_in_file
+from hgld.artifacts import SPACE_OF_SPLIT, ColumnType, read_csv, read_header, row_in_file
 from hgld.config import CollectOptions
 from hgld.errors import InvalidData
 from hgld.tasks import say
@@ -19,6 +20,7 @@ from hgld.tasks import say
 IMAGES = ("image_id", "id", "images")  # the first one present is used
 LISTS = (("exclude", "in"), ("only", "not in"))  # option, and how an image that it drops relates
 DECISION = "decision"
+INDEX_SPLITS = tuple(split for split, space in SPACE_OF_SPLIT.items() if space == "index")
 
 
 def list_columns(path: Path, option: str, landmarks: bool = False) -> dict[str, ColumnType]:
@@ -30,8 +32,8 @@ def list_columns(path: Path, option: str, landmarks: bool = False) -> dict[str, 
         landmarks: whether the list may name landmarks.
 
     Returns:
-        First the column that names the images, or ``landmark_id`` if there is none; then
-        ``decision``, if a list of ``exclude`` has one.
+        First the column that names the images, or ``landmark_id`` if there is none; then, if the
+        list has them, ``split`` of landmarks, and ``decision`` of a list of ``exclude``.
 
     Raises:
         InvalidData: the file is missing, a workbook or without such a column, or a decision is
@@ -39,8 +41,10 @@ def list_columns(path: Path, option: str, landmarks: bool = False) -> dict[str, 
     """
     if path.suffix in (".xlsx", ".ods"):
         raise InvalidData(f"{path}: a workbook; save its first sheet as CSV")
-    names = IMAGES + ("landmark_id",) * landmarks
     header = read_header(path, IMAGES)
+    # In a sheet of suspect classes the column images is their number.
+    of_classes = {DECISION, "landmark_id"} <= {*header}
+    names = IMAGES[: -1 if of_classes else None] + ("landmark_id",) * landmarks
     column = next((name for name in names if name in header), None)
     if column is None:
         raise InvalidData(
@@ -48,6 +52,8 @@ def list_columns(path: Path, option: str, landmarks: bool = False) -> dict[str, 
             f"with one of {', '.join(names)}"
         )
     columns: dict[str, ColumnType] = {column: "int" if column == "landmark_id" else "text"}
+    if column == "landmark_id" and "split" in header:
+        columns["split"] = "text"
     if option == "exclude" and DECISION in header:
         _require_decisions(path)
         columns[DECISION] = "text"
@@ -65,11 +71,14 @@ def _require_decisions(path: Path) -> None:
         )
 
 
-def report_strange(path: Path, columns: Collection[str]) -> None:
-    """Send a notice of a list that fits no image: it would leave out none, or all, silently."""
+def report_strange(path: Path, columns: Collection[str], strange: int, count: int) -> None:
+    """Send a notice of the ids of a list that fit no image: they would do nothing, silently."""
     dropped = f" with drop in the column {DECISION}" if DECISION in columns else ""
-    say(f"{path}: names no training image of this data set{dropped}; expected the ids of "
-        "images.parquet")  # fmt: skip
+    if strange == count:
+        say(f"{path}: names no training image of this data set{dropped}; expected the ids of "
+            "images.parquet")  # fmt: skip
+    elif strange:
+        say(f"{path}: {strange:,} of {count:,} ids{dropped} are of no training image here")
 
 
 def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
@@ -92,8 +101,8 @@ def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
             listed = table[column]
             listed = listed.str.split().explode() if column == "images" else listed
             trained = rows["split"].isin(["train", "validation"])
-            if not ids[trained].isin(listed).any():
-                report_strange(path, columns)
+            given = set(listed) - {""}
+            report_strange(path, columns, len(given - set(ids[trained])), len(given))
             drop = (ids.isin(listed) == (option == "exclude")) & (rows["reason"] == "")
             drop &= trained
             rows = rows.assign(

@@ -42,7 +42,13 @@ from hgld.config import CollectOptions, StageContext
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.tar import list_stems
-from hgld.sources.exclusion import DECISION, LISTS, list_columns, report_strange
+from hgld.sources.exclusion import (
+    DECISION,
+    INDEX_SPLITS,
+    LISTS,
+    list_columns,
+    report_strange,
+)
 from hgld.sources.open_set import describe_counts, split_classes
 from hgld.tasks import say, track
 
@@ -269,12 +275,18 @@ def _exclude(tables: "DuckDBPyConnection", options: CollectOptions) -> None:
             key = "landmark_id" if column == "landmark_id" else "image_id"
             cell = f"unnest(string_split_regex(images, '[{BLANKS}]+'))"
             query = f"CREATE TABLE listed AS SELECT {cell if column == 'images' else column} AS key"
-            dropped = f" WHERE lower(trim({DECISION}, '{BLANKS}')) = 'drop'"
-            where = dropped if DECISION in columns else ""
-            query_csv(tables, query + " FROM {csv}" + where, path, columns, numbered=False)
-            known = f"SELECT 1 FROM rows_train SEMI JOIN listed ON {key} = key LIMIT 1"
-            if not tables.execute(known).fetchall():
-                report_strange(path, columns)
+            query += " FROM {csv} WHERE true"
+            if DECISION in columns:
+                query += f" AND lower(trim({DECISION}, '{BLANKS}')) = 'drop'"
+            if "split" in columns:
+                query += f" AND split NOT IN {INDEX_SPLITS}"
+            query_csv(tables, query, path, columns, numbered=False)
+            counted = "SELECT count(DISTINCT nullif(CAST(key AS VARCHAR), '')) FROM listed"
+            strange, count = (
+                tables.execute(counted + join).fetchall()[0][0]
+                for join in (f" ANTI JOIN rows_train ON {key} = key", "")
+            )
+            report_strange(path, columns, strange, count)
             tables.execute(
                 f"""UPDATE rows_train SET own = 'excluded', detail = $1 WHERE own = '' AND
                 ({key} IN (SELECT key FROM listed)) = {option == "exclude"}""",

@@ -340,6 +340,11 @@ def test_tars_without_members_change_no_image(context: StageContext) -> None:
             "decision,image_id\nDrop ,0000000000000001\n,0000000000000002\ndrop,00000000000000a2\n",
             "in list.csv",
         ),
+        (  # a sheet of classes, whose column images is their number
+            "exclude",
+            "decision,split,landmark_id,images\ndrop,train,5,2\n,train,7,3\ndrop,index,7,3\n",
+            "in list.csv",
+        ),
         ("only", "landmark_id,images\n7,00000000000000a3 00000000000000a4\n", "not in list.csv"),
     ],
 )
@@ -359,16 +364,23 @@ def test_a_list_leaves_training_images_out(
     ]
 
 
-@pytest.mark.parametrize("content", ["landmark_id\n99\n", "id\n0/0/0/0000000000000001.jpg\n"])
-def test_a_list_of_no_image_is_reported(
-    content: str, context: StageContext, tmp_path: Path
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("landmark_id\n99\n", "names no training image of this data set"),
+        ("id\n0/0/0/0000000000000001.jpg\n", "names no training image of this data set"),
+        ("id\n0000000000000001\nnone\n", "1 of 2 ids are of no training image here"),
+    ],
+)
+def test_ids_of_a_list_that_are_of_no_image_are_reported(
+    content: str, says: str, context: StageContext, tmp_path: Path
 ) -> None:
     write_set(folder_of(context))
     (tmp_path / "list.csv").write_text(content)
     said: list[str] = []
     with watched_by(None, said.append):
         collected(context, options(exclude=(tmp_path / "list.csv",)))
-    assert "list.csv: names no training image of this data set" in said[0]
+    assert f"list.csv: {says}" in said[0]
 
 
 @pytest.mark.parametrize("pattern", ["/data/train/*.tar", "train/**.tar"])

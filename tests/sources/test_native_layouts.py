@@ -784,13 +784,30 @@ def test_a_list_leaves_out_training_photos_but_none_of_the_evaluation(tmp_path: 
     assert dropped.to_numpy().tolist() == [["train", listed[0], "excluded", "in list.csv"]]
 
 
-def test_a_list_of_no_training_photo_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("", "names no training image of this data set"),
+        ("coffee_maker_final/111085100001_2.JPG\n", "1 of 2 ids are of no training image here"),
+    ],
+)
+def test_ids_of_a_list_that_are_of_no_training_photo_are_reported(
+    more: str, says: str, tmp_path: Path
+) -> None:
     folder = write_sop(tmp_path)
-    (tmp_path / "list.csv").write_text("image_id\ncoffee_maker_final/111085100005_0.JPG\n")
+    listed = f"image_id\ncoffee_maker_final/111085100005_0.JPG\n{more}"
+    (tmp_path / "list.csv").write_text(listed)
     said: list[str] = []
     with watched_by(None, said.append):
         collected(of("sop", folder), exclude=[str(tmp_path / "list.csv")])
-    assert "list.csv: names no training image of this data set" in said[0]
+    assert f"list.csv: {says}" in said[0]
+
+
+def test_a_sheet_of_classes_is_refused_since_it_names_no_images(tmp_path: Path) -> None:
+    sheet = tmp_path / "suspects-classes.csv"
+    sheet.write_text("decision,split,landmark_id,path,images\ndrop,train,1,a > b,3\n")
+    with pytest.raises(InvalidData, match=r"path, images; expected a list of images with one of i"):
+        collected(of("sop", write_sop(tmp_path)), exclude=[str(sheet)])
 
 
 def test_a_sheet_with_decisions_leaves_out_what_a_person_drops(tmp_path: Path) -> None:
