@@ -8,7 +8,7 @@ a tar to its wanted photos. Tars come last, since the CSVs define which photos a
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -21,6 +21,7 @@ from urllib.parse import urljoin, urlsplit
 from hgld.artifacts import size_of_file
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
+from hgld.file_lock import hold
 from hgld.ray_tasks import Reserve, cluster_connection
 from hgld.sources.download import RemoteFile, download, measure_bandwidth
 from hgld.sources.shrink import (
@@ -132,7 +133,7 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
         InvalidData: a file has a wrong MD5 or, without a published one, is not the listed file;
             the folder is empty although files are expected.
         Resumable: the network failed for several tries; partial files are kept.
-        HgldError: a server does not have the file.
+        HgldError: a server does not have the file, or another process fetches into the folder.
         UsageError: a URL with another placeholder than ``{number}``; numbers of no tar; two files
             of one path.
     """
@@ -147,22 +148,36 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
             )
         return
     planned, notes = list(_plan(options, folder)), context.state / "fetched"
-    shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
-    whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
-    loading = [_whole(p, notes, context.force) for p in whole]
-    _load_all(loading, [p.file for p in whole], options.parallel)
-    if shrinking:
-        lists = {p.listed.url: p.listed for p in shrinking}
-        wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
-        works = [
-            _reduced(p, wanted[p.listed.url], options, notes, context.force) for p in shrinking
-        ]
-        # one connection for all threads
-        with cluster_connection(options.ray) if options.ray else nullcontext():
-            results = _load_all(works, [p.file for p in shrinking], options.parallel)
-        kept, found = sum(r.kept for r in results), sum(r.found for r in results)
-        if found:
-            say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
+    with _alone(folder):
+        shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
+        whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
+        loading = [_whole(p, notes, context.force) for p in whole]
+        _load_all(loading, [p.file for p in whole], options.parallel)
+        if shrinking:
+            lists = {p.listed.url: p.listed for p in shrinking}
+            wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
+            works = [
+                _reduced(p, wanted[p.listed.url], options, notes, context.force) for p in shrinking
+            ]
+            # one connection for all threads
+            with cluster_connection(options.ray) if options.ray else nullcontext():
+                results = _load_all(works, [p.file for p in shrinking], options.parallel)
+            kept, found = sum(r.kept for r in results), sum(r.found for r in results)
+            if found:
+                say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Refuse a second fetch into the folder, as both would write the same files."""
+    taken = f"{folder}: another process fetches into this folder"
+    with ExitStack() as stack:
+        # A folder that cannot be written may have all files; else the download reports it.
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = hold(folder / ".fetch.lock", taken, "or set source.folder to another folder")
+            stack.enter_context(lock)
+        yield
 
 
 Work = Callable[[Event], KeptPhotos | None]
@@ -171,7 +186,8 @@ Work = Callable[[Event], KeptPhotos | None]
 def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
     def work(stop: Event) -> None:
         download(planned.file, notes, stop, again)
-        kept_path(planned.file.path).unlink(missing_ok=True)  # else collect finds photos twice
+        if (kept := kept_path(planned.file.path)).exists():
+            kept.unlink()  # else collect finds photos twice
 
     return work
 

@@ -131,10 +131,12 @@ def download_kept(
     require_file(kept)
     kept_file = replace(file, path=kept)
     if is_kept(file.path, *view, wanted):
-        if not again and was_right(kept_file, fetched):
-            return KeptPhotos(0, 0)
-        if _header_of(kept)[1] == _hash_body(kept):
-            note_right(kept_file, fetched)
+        known = not again and was_right(kept_file, fetched)
+        if known or _header_of(kept)[1] == _hash_body(kept):
+            if not known:
+                note_right(kept_file, fetched)
+            if file.part.exists():  # of a run that was killed before it went
+                discard(file)
             return KeptPhotos(0, 0)
         say(f"{kept}: does not have its checksum; its photos are loaded again")
     load_part(file, stop)
@@ -224,14 +226,20 @@ def shrink_tar(task: ShrinkTask, stop: Event | None = None) -> None:
     """Write the tar of resized photos atomically; ``stop`` ends the work soon.
 
     Raises:
-        Resumable: it was stopped.
+        Resumable: it was stopped, or the tar became shorter while it was read.
     """
     with atomic_path(task.kept) as temporary, task.tar.open("rb") as source:
         header = {WORDS: f"{task.words}, sha256 {UNKNOWN}"}
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT, pax_headers=header) as out:
             for member in task.members:
                 source.seek(member.offset)
-                small = shrink_jpeg(source.read(member.size_bytes), *task.view)
+                data = source.read(member.size_bytes)
+                if len(data) < member.size_bytes:
+                    raise Resumable(
+                        f"{task.tar}: ends within {member.name}, so another process shortened it "
+                        "while it was read; run the same command again"
+                    )
+                small = shrink_jpeg(data, *task.view)
                 entry = tarfile.TarInfo(member.name)
                 entry.size = len(small)
                 out.addfile(entry, io.BytesIO(small))

@@ -15,6 +15,7 @@ import requests
 
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
+from hgld.file_lock import hold
 from hgld.sources import download
 from hgld.sources.download import RemoteFile
 from hgld.sources.fetch import (
@@ -71,7 +72,7 @@ def folder_of(context: StageContext) -> Path:
 
 def content(context: StageContext) -> dict[str, bytes]:
     folder = folder_of(context)
-    files = (path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".fetch.lock")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
@@ -88,6 +89,28 @@ def test_a_second_run_asks_for_nothing(files: Files, url: str, context: StageCon
     files.asked.clear()
     fetch_files(options=options(url), context=context)
     assert files.asked == []
+
+
+def test_a_second_fetch_into_a_folder_at_a_time_is_refused(
+    files: Files, url: str, context: StageContext
+) -> None:
+    folder_of(context).mkdir()
+    says = r"^\S*source: another process fetches into .* \(process \d+ on .*\); wait for it, or "
+    with hold(folder_of(context) / ".fetch.lock"), pytest.raises(HgldError, match=says):
+        fetch_files(options=options(url), context=context)
+    assert files.asked == []
+    fetch_files(options=options(url), context=context)
+
+
+def test_a_folder_that_cannot_be_written_serves_if_it_has_all_files(
+    files: Files, url: str, context: StageContext
+) -> None:
+    with small_disk(folder_of(context), 1_000_000):
+        fetch_files(options=options(url), context=context)
+        subprocess.run(["mount", "-o", "remount,ro", folder_of(context)], check=True)
+        files.asked.clear()
+        fetch_files(options=options(url), context=context)
+        assert files.asked == []
 
 
 def test_a_file_of_a_persons_own_is_checked_once_and_kept(

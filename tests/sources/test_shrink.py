@@ -26,7 +26,7 @@ from hgld.sources import download
 from hgld.sources.download import RemoteFile
 from hgld.sources.fetch import estimate_fetch, fetch_files, plan_downloads, sample_bandwidth
 from hgld.sources.gldv2 import collect
-from hgld.sources.shrink import ALL, download_kept, read_wanted
+from hgld.sources.shrink import ALL, ShrinkTask, download_kept, read_wanted, shrink_tar
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES, OPTIONS, TARS, in_memory
 from tests.sources.small_disk import small_disk
@@ -99,7 +99,7 @@ def folder_of(context: StageContext) -> Path:
 
 
 def names(context: StageContext) -> set[str]:
-    return {p.name for p in folder_of(context).iterdir()} - set(FILES)
+    return {p.name for p in folder_of(context).iterdir()} - {*FILES, ".fetch.lock"}
 
 
 KEPT = {name.replace(".tar", ".kept.tar") for name in TARS}
@@ -344,6 +344,41 @@ def test_killed_while_it_resizes_it_starts_that_tar_again_from_the_disk(
     size = len(files.data["index_000.tar"])
     ranges = [asked for path, asked in files.asked if path == "index_000.tar"]
     assert ranges == [f"bytes={size}-"]  # all of it was on the disk
+
+
+def test_killed_before_the_loaded_tar_goes_it_goes_with_the_next_run(
+    files: Files, url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    part = folder_of(context) / "index_000.tar.part"
+    for force in (False, True):
+        part.write_bytes(files.data["index_000.tar"])
+        part.with_name(f"{part.name}.version").write_text("1")
+        fetch_files(options=options(url), context=replace(context, force=force))
+        assert names(context) == KEPT
+
+
+def test_a_folder_that_cannot_be_written_serves_if_it_has_all_kept_photos(
+    files: Files, url: str, context: StageContext
+) -> None:
+    with small_disk(folder_of(context), 1_000_000):
+        fetch_files(options=options(url), context=context)
+        subprocess.run(["mount", "-o", "remount,ro", folder_of(context)], check=True)
+        files.asked.clear()
+        fetch_files(options=options(url), context=context)
+        assert files.asked == []
+
+
+def test_a_tar_that_becomes_shorter_while_it_is_read_is_not_kept(
+    files: Files, tmp_path: Path
+) -> None:
+    tar, kept = tmp_path / "a.tar", tmp_path / "a.kept.tar"
+    tar.write_bytes(files.data["index_000.tar"])
+    members = tuple(scan_tar(tar))
+    os.truncate(tar, members[-1].offset + 10)
+    with pytest.raises(Resumable, match=rf"a\.tar: ends within \S*{members[-1].stem}\.jpg, so"):
+        shrink_tar(ShrinkTask(tar, kept, members, "", (SIDE, 80)))
+    assert not kept.exists()
 
 
 def test_photos_of_tars_that_were_not_fetched_are_dropped_with_that_reason(
