@@ -192,6 +192,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("landmarks", "images", "queries", "images_dropped"),
         unit="images",
         when={"source.family": _LANDMARKS},
+        revision=2,
     ),
     Stage(
         "collect",
@@ -202,6 +203,7 @@ STAGES: tuple[Stage, ...] = (
         unit="images",
         when={"source.family": "folder"},
         uses=("source",),
+        revision=2,
     ),
     Stage(
         "collect",
@@ -212,6 +214,7 @@ STAGES: tuple[Stage, ...] = (
         unit="images",
         when={"source.family": "native"},
         uses=("source",),
+        revision=2,
     ),
     _link(
         "hgld.hierarchy.link:link_classes",

@@ -1,7 +1,8 @@
 """Open-set split: classes held out for evaluation, so that none of their images is trained on.
 
 The share is exact: of N classes, round(share * N) are held out. If coarser classes are known, each
-contributes its part by the method of largest remainders. Within a coarser class, the classes with
+contributes its part by the method of largest remainders; of equal remainders, those of the coarser
+classes with the smallest SHA-256 of ``SEED:NAME`` count. Within a coarser class, the classes with
 the smallest SHA-256 of ``SEED:KEY`` are taken. So the draw depends on the seed and the classes
 only, and if some classes are added or removed, few others change their split.
 """
@@ -45,9 +46,7 @@ def split_classes(
         >>> split_classes(["a", "b", "c", "d"], options).tolist()
         ['evaluation', 'validation', 'train', 'evaluation']
     """
-    grouped = None
-    if groups is not None:
-        grouped = np.unique([str(group) for group in groups], return_inverse=True)[1]
+    grouped = None if groups is None else np.array([str(group) for group in groups])
     if options.evaluation_classes:
         held = np.isin(keys, _listed(options.evaluation_classes, keys))
     else:
@@ -71,7 +70,10 @@ def split_classes(
 
 
 def hold_out(
-    keys: Iterable[str], share: float, seed: int, groups: np.ndarray | None = None
+    keys: Iterable[str],
+    share: float,
+    seed: int,
+    groups: Sequence[str] | np.ndarray | None = None,
 ) -> np.ndarray:
     """Choose the round(share * N) keys to hold out, in proportion from each group.
 
@@ -79,7 +81,7 @@ def hold_out(
         keys: one for each class.
         share: in [0, 1).
         seed: of the draw.
-        groups: (N,) numbers; None: all keys are one group.
+        groups: (N,) names; None: all keys are one group.
 
     Returns:
         (N,) bool, in the order of the keys.
@@ -87,17 +89,19 @@ def hold_out(
     Example:
         >>> hold_out(["0", "1", "2", "3"], 0.5, seed=0).tolist()
         [False, False, True, True]
-        >>> hold_out(["0", "1", "2", "3"], 0.5, seed=0, groups=np.array([0, 0, 1, 1])).tolist()
+        >>> hold_out(["0", "1", "2", "3"], 0.5, seed=0, groups=["a", "a", "b", "b"]).tolist()
         [True, False, False, True]
     """
-    digests = (sha256(f"{seed}:{key}".encode()).digest() for key in keys)
-    fractions = np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in digests])
-    groups = np.zeros(len(fractions), np.int64) if groups is None else groups
-    sizes = np.bincount(groups)
-    order = np.lexsort((fractions, groups))
-    first = (np.cumsum(sizes) - sizes)[groups[order]]
+    fractions = _fractions(keys, seed)
+    names, group = np.unique(
+        np.zeros(len(fractions), str) if groups is None else groups, return_inverse=True
+    )
+    sizes = np.bincount(group)
+    order = np.lexsort((fractions, group))
+    first = (np.cumsum(sizes) - sizes)[group[order]]
+    parts = _apportion(sizes, share, _fractions(names, seed))
     held = np.zeros(len(fractions), dtype=bool)
-    held[order] = np.arange(len(order)) - first < _apportion(sizes, share)[groups[order]]
+    held[order] = np.arange(len(order)) - first < parts[group[order]]
     return held
 
 
@@ -130,12 +134,24 @@ def describe_counts(counts: Mapping[str, tuple[int, int]]) -> str:
     )
 
 
-def _apportion(sizes: np.ndarray, share: float) -> np.ndarray:
-    """Return (G,) counts of the groups by largest remainders: an exact sum, each within one."""
+def _fractions(keys: Iterable[str], seed: int) -> np.ndarray:
+    """Return a number in [0, 1) for each key, drawn by the seed."""
+    digests = (sha256(f"{seed}:{key}".encode()).digest() for key in keys)
+    return np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in digests])
+
+
+def _apportion(sizes: np.ndarray, share: float, ties: np.ndarray) -> np.ndarray:
+    """Return (G,) counts of the groups by largest remainders: an exact sum, each within one.
+
+    Args:
+        sizes: (G,) of the groups.
+        share: in [0, 1).
+        ties: (G,) numbers; of equal remainders the group with the smaller one gets its next key.
+    """
     exact = sizes * share
     parts = np.floor(exact).astype(np.int64)
     missing = int(np.floor(sizes.sum() * share + 0.5)) - int(parts.sum())
-    parts[np.argsort(parts - exact, kind="stable")[:missing]] += 1
+    parts[np.lexsort((ties, parts - exact))[:missing]] += 1
     return parts
 
 

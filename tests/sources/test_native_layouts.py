@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -458,6 +459,14 @@ def test_classes_may_be_held_out_for_validation(kind: str, tmp_path: Path) -> No
     assert held and held.isdisjoint(after["train"])
     assert held | set(after.pop("train")) == set(before.pop("train"))
     assert after == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_seed_draws_the_validation_of_a_set_of_one_level(seed: int, tmp_path: Path) -> None:
+    context = of("vehicle_id", write_vehicle_id(tmp_path))
+    order = sorted(range(1, 5), key=lambda n: sha256(f"{seed}:validation:{n}".encode()).digest())
+    held = splits_of(context, validation_share=0.5, seed=seed)["validation"]
+    assert held == sorted(order[:2])
 
 
 @pytest.mark.parametrize("kind", WRITERS)

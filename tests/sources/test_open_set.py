@@ -26,16 +26,26 @@ def test_half_of_six_is_three_for_every_seed(seed: int) -> None:
 def test_each_group_gives_its_part_and_the_sum_is_exact(share: float) -> None:
     sizes = np.array([1, 2, 3, 10, 24])
     groups = np.repeat(np.arange(len(sizes)), sizes)
-    held = hold_out([str(i) for i in range(len(groups))], share, seed=1, groups=groups)
+    names = groups.astype(str)
+    held = hold_out([str(i) for i in range(len(groups))], share, seed=1, groups=names)
     parts = np.bincount(groups[held], minlength=len(sizes))
     assert held.sum() == round(share * 40)
     assert (np.abs(parts - share * sizes) < 1).all()
 
 
 def test_the_order_of_the_keys_changes_nothing() -> None:
-    keys, groups = [str(i) for i in range(40)], np.arange(40) % 3
+    keys, groups = [str(i) for i in range(40)], (np.arange(40) % 3).astype(str)
     held = hold_out(keys, 0.3, 2, groups)
     assert np.array_equal(hold_out(keys[::-1], 0.3, 2, groups[::-1]), held[::-1])
+
+
+def test_the_seed_draws_which_of_equal_groups_give_a_class_more() -> None:
+    keys, groups = [str(i) for i in range(40)], np.repeat([f"g{i}" for i in range(20)], 2)
+    given = [set(groups[hold_out(keys, 0.2, seed, groups)]) for seed in range(3)]
+    assert [len(names) for names in given] == [8, 8, 8]
+    assert len(given[0] | given[1] | given[2]) > 12
+    hashes = {name: sha256(f"2:{name}".encode()).hexdigest() for name in groups}
+    assert given[2] == {*sorted(hashes, key=hashes.__getitem__)[:8]}
 
 
 def test_a_larger_share_keeps_what_a_smaller_one_held_out() -> None:

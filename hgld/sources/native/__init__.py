@@ -125,7 +125,8 @@ def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
     ids = rows.loc[rows["split"] == "train", "landmark_id"].unique()
     trained = classes[(classes["space"] == "train") & classes["landmark_id"].isin(ids)]
     keys = trained["landmark_id"].astype(str).tolist()
-    splits = split_classes(keys, options, trained[listing.levels[0]])
+    groups = trained[listing.levels[0]] if len(listing.levels) > 1 else None
+    splits = split_classes(keys, options, groups)
     moved = trained["landmark_id"][splits == "validation"]
     moves = (rows["split"] == "train") & rows["landmark_id"].isin(moved)
     return rows.assign(split=rows["split"].mask(moves, "validation"))
