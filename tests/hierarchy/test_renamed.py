@@ -189,7 +189,8 @@ def test_a_decision_on_a_label_that_its_id_replaced_uses_no_supercategory() -> N
 @pytest.mark.parametrize("renamed", [False, True])
 def test_a_decision_on_a_label_that_its_id_replaced_is_no_decision_in_force(renamed: bool) -> None:
     by_label = decided(key="pub", key_type="label")
-    rows = [by_label, decided(supercategory="garden", supersedes=row_id(by_label), entry="cc s")]
+    rows = [by_label, decided(key="Q2", supercategory="garden")]  # of one entry
+    rows.append(decided(supercategory="garden", supersedes=row_id(by_label), entry="cc s"))
     if renamed:  # as earlier versions wrote it
         followed = {"supercategory": "chapel", "entry": "dddd taxonomy", "when": "2026-01-03"}
         rows.append(by_label | followed | {"supersedes": row_id(by_label)})
@@ -199,10 +200,11 @@ def test_a_decision_on_a_label_that_its_id_replaced_is_no_decision_in_force(rena
     edited.make([TaxonomyEdit("remove", "chapel" if renamed else "church")])
     assert check_decisions(decisions, edited.table) == []
     entry = list_entries(decisions, NO_EDITS, table_of("taxonomy_edits", []))[0]
-    with pytest.raises(InvalidData, match=r"nothing of entry 1 .* is in force any more"):
-        undo_entry(
-            decisions, NO_EDITS, CLUSTERS, entry, who="ann", when="2026-03-01", why="", names={}
-        )
+    undone = undo_entry(
+        decisions, NO_EDITS, CLUSTERS, entry, who="ann", when="2026-03-01", why="", names={}
+    )
+    assert undone.left == ["pub"]
+    assert undone.decisions["key"][len(rows) :].tolist() == ["Q2"]
 
 
 def test_a_conflict_on_a_label_is_settled_by_the_decision_on_its_id() -> None:
