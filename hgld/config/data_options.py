@@ -68,7 +68,8 @@ class SourceOptions(Options):
     """Folder of the data set's own files; default: source/ in the work folder."""
     labels_csv: str = "labels.csv"
     """For a folder: CSV of image path, then one column a level, coarse to fine. Empty: there is no
-    CSV, each sub-folder is a class (below train/, val/ and test/ if these are the only ones)."""
+    CSV, each sub-folder is a class (below train/, val/ and test/, or train/, query/ and gallery/,
+    if these are the only ones)."""
     repeated_names: Literal["refuse", "qualify"] = "refuse"
     """For a folder, if two parents have a class of the same name: "refuse" it, or "qualify" it as
     NAME (PARENT)."""

@@ -7,7 +7,8 @@ finest level takes the role of the landmark. Its classes are numbered by sorted 
 images on the index side has the same number in the index id space.
 
 Without a CSV (``source.labels_csv = ""``) the first folder of a path is the class. If all first
-folders are named as splits (train, Valid, test), they are the splits and the second is the class.
+folders are named as splits (train, Valid, test; query and gallery are test and index), they are the
+splits and the second is the class.
 """
 
 import json
@@ -50,6 +51,8 @@ SPLIT_FOLDERS = {  # lower-case name of a folder -> split
     "val": "validation",
     "valid": "validation",
     "testing": "test",
+    "query": "test",
+    "gallery": "index",
 }
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
@@ -193,12 +196,15 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
     columns: dict[str, list[str]] = {"path": names}
     splits = {first: SPLIT_FOLDERS.get(first.casefold(), "") for first in firsts}
     others = sorted(first for first in firsts if not splits[first])
-    deep = all(len(folders) > 1 for folders in parts if folders and splits[folders[0]])
-    if others and deep and len(firsts) > len(others) + 1:
+    known = sorted(firsts.difference(others))
+    # A single "train" may be a class, unless classes seem to be below the others, too.
+    deep = all(
+        len(folders) > 1 for folders in parts if folders and (splits[folders[0]] or len(known) == 1)
+    )
+    if others and known and deep:
         raise InvalidData(
-            f"{source / others[0]}: no split, but beside folders of splits "
-            f"({', '.join(sorted(firsts.difference(others)))}); name it as one "
-            f"({', '.join(FOLDER_SPLITS)}), or move it away"
+            f"{source / others[0]}: no split, but beside folders of splits ({', '.join(known)}); "
+            f"name it as one ({', '.join(FOLDER_SPLITS)}), or move it away"
         )
     if not others:
         if "index" not in splits.values():

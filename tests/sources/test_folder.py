@@ -406,6 +406,26 @@ def test_splits_are_found_by_their_usual_names(context: StageContext) -> None:
     assert sorted(images["split"]) == ["evaluation", "train", "train", "validation"]
 
 
+def test_queries_and_gallery_are_test_and_index(context: StageContext) -> None:
+    context, folder = sub_folders(context, "train/1/a.jpg", "query/2/b.jpg", "gallery/2/c.jpg")
+    _, images, *_ = collected(context, folder)
+    assert images.set_index("image_id")["split"].to_dict() == {
+        "train/1/a.jpg": "train", "query/2/b.jpg": "test", "gallery/2/c.jpg": "index",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("split", ["train/x/a.jpg", "train/x/a.jpg test/x/d.jpg"])
+def test_a_folder_beside_splits_that_is_none_is_refused(split: str, context: StageContext) -> None:
+    context, folder = sub_folders(context, *split.split(), "distractors/x/b.jpg")
+    with pytest.raises(InvalidData, match=r"distractors: no split, but beside folders of splits"):
+        collected(context, folder)
+
+
+def test_a_class_may_be_named_as_a_split(context: StageContext) -> None:
+    context, folder = sub_folders(context, "train/x/a.jpg", "tram/b.jpg")
+    assert collected(context, folder)[0]["name"].tolist() == ["train", "tram"]
+
+
 @pytest.mark.parametrize(
     ("files", "empty"),
     [
