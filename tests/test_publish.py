@@ -168,12 +168,9 @@ def test_the_removal_list_names_images_but_not_why(run: MadeRun) -> None:
     assert "those that were (1 so far)" in card(out)[1]
 
 
-def test_a_release_takes_shards_from_the_url_they_were_exported_to(
-    run: MadeRun, tmp_path: Path
-) -> None:
-    there = tmp_path / "there"
+def move_shards(run: MadeRun, there: Path) -> None:
+    """Move the tars to where ``export.out`` would have put them."""
     there.mkdir()
-    expected = {name: (release(run) / name).read_bytes() for name in files(release(run))}
     for tar in run.shards.glob("*.tar"):
         tar.rename(there / tar.name)
     shutil.copy(run.shards / "manifest.json", there)
@@ -181,8 +178,29 @@ def test_a_release_takes_shards_from_the_url_they_were_exported_to(
     assert stored is not None
     note = {"url": there.as_uri(), "manifest": stored.stamp}
     (run.shards / ".location.json").write_text(json.dumps(note), encoding="utf-8")
+
+
+def test_a_release_takes_shards_from_the_url_they_were_exported_to(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    expected = {name: (release(run) / name).read_bytes() for name in files(release(run))}
+    move_shards(run, tmp_path / "there")
     out = release(run)
     assert {name: (out / name).read_bytes() for name in files(out)} == expected
+
+
+def test_shards_at_a_url_that_are_missing_or_changed_are_not_released(
+    run: MadeRun, tmp_path: Path
+) -> None:
+    move_shards(run, tmp_path / "there")
+    tar = tmp_path / "there" / "evaluation-000000.tar"
+    tar.write_bytes(tar.read_bytes()[::-1])
+    with pytest.raises(InvalidData, match=rf"^{tar}: .* was changed; .*run export again$"):
+        release(run)
+    tar.unlink()
+    with pytest.raises(InvalidData, match=rf"^{tar}: the shard is missing; .*run export again$"):
+        release(run)
+    assert not (run.folder / "release").exists()
 
 
 def test_shards_that_hold_a_removed_image_are_not_released(run: MadeRun) -> None:

@@ -33,6 +33,7 @@ from hgld.publish.content import (
 from hgld.publish.croissant import describe_release
 from hgld.shards.index import local_copy
 from hgld.shards.location import tar_folder
+from hgld.shards.verify import verify_shard
 
 SHARDS = "shards"  # folder of the shards in a release
 REMOVALS = Table(
@@ -257,7 +258,9 @@ def _add_shards(photos: Photos, folder: Path) -> dict[str, str]:
     there = tar_folder(photos.folder)
     if there != photos.folder:
         for shard in photos.shards:
+            rows = photos.index[photos.index["shard"] == shard["file"]]
             with local_copy(there, shard["file"]) as here:
+                verify_shard(here, shard, rows)  # SHA256SUMS states the hash of the manifest
                 shutil.copyfile(here / shard["file"], folder / SHARDS / shard["file"])
     REMOVALS.write(guard_formulas(photos.removals), folder / REMOVALS.file)
     return {f"{SHARDS}/{shard['file']}": str(shard["sha256"]) for shard in photos.shards}

@@ -6,7 +6,7 @@ again from the index and compared, and all files with SHA256SUMS.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -58,7 +58,7 @@ def verify_shards(folder: Path | str) -> None:
     for shard in track(manifest["shards"], "Verifying shards"):
         rows = index[index["shard"] == shard["file"]]
         with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
-            _verify_shard(here, shard, rows)
+            verify_shard(here, shard, rows)
             keys = _level_keys(here / shard["file"], manifest["levels"], exported)
             found.append(_verify_rows(here, shard["file"], rows, keys))
     others = [*SIDECARS, *(f"{split}.wids.json" for split in manifest["splits"])]
@@ -76,7 +76,17 @@ def verify_shards(folder: Path | str) -> None:
                         )
 
 
-def _verify_shard(folder: Path, shard: dict[str, Any], rows: pd.DataFrame) -> None:
+def verify_shard(folder: Path, shard: Mapping[str, Any], rows: pd.DataFrame) -> None:
+    """Check that a shard of a folder has the size, hash and number of samples of its manifest.
+
+    Args:
+        folder: of the shard.
+        shard: its entry in the manifest.
+        rows: its rows of the index.
+
+    Raises:
+        InvalidData: it is missing or another; names the key that is damaged.
+    """
     path = folder / shard["file"]
     if not path.is_file():
         raise InvalidData(f"{path}: the shard is missing; {REBUILD}")
