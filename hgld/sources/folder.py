@@ -38,7 +38,13 @@ from hgld.errors import InvalidData, UsageError
 from hgld.images import IMAGE_ENDINGS
 from hgld.sources.exclusion import leave_out
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import drop_unlisted, join_repeats, level_columns, with_credits
+from hgld.sources.tables import (
+    drop_unlisted,
+    join_repeats,
+    level_columns,
+    several_parents,
+    with_credits,
+)
 from hgld.tasks import say
 from hgld.words import count_text, nearest
 
@@ -327,7 +333,7 @@ def _wrong_splits(rows: pd.DataFrame) -> list[str]:
 
 def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
     """Check that each class has one parent; faults name the first two rows that differ."""
-    faults, several = [], list(_several_parents(rows, levels))
+    faults, several = [], list(several_parents(rows, levels))
     for empty in (True, False):
         found = [fault for is_empty, fault in several if is_empty == empty]
         hint = "fill it in"
@@ -335,33 +341,12 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
             hint = "a class has one parent; " + (
                 "the columns seem to run fine to coarse: write them coarse to fine, "
                 f"{', '.join(['path', *levels[::-1]])}"
-                if not any(_several_parents(rows, levels[::-1]))
+                if not any(several_parents(rows, levels[::-1]))
                 else "if these are different classes of one name, set source.repeated_names = "
                 '"qualify", which names them NAME (PARENT)'
             )
         faults += _told_once(found, hint)
     return faults
-
-
-def _several_parents(rows: pd.DataFrame, levels: list[str]) -> Iterator[tuple[bool, str]]:
-    """Yield for each class with several parents whether one is empty, and the fault."""
-    for coarse, fine in pairwise(levels):
-        pairs = rows[rows[fine] != ""].drop_duplicates([coarse, fine])
-        for name, group in pairs[pairs[fine].duplicated(keep=False)].groupby(fine):
-            (one, first), (two, second) = list(group[coarse].items())[:2]
-            if not (first and second):
-                empty, full = (two, one) if first else (one, two)
-                yield (
-                    True,
-                    f"{empty}: {coarse} is empty, but {fine} '{name}' is under "
-                    f"'{first or second}' in {full}",
-                )
-                continue
-            yield (
-                False,
-                f"{two}: {fine} '{name}' is under {coarse} '{second}', but "
-                f"under '{first}' in {one}",
-            )
 
 
 def _told_once(faults: Iterable[str], hint: str = "") -> list[str]:

@@ -1,7 +1,8 @@
 """Columns common to the tables of all sources: levels, attribution, dropped files."""
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,32 @@ def level_columns(names: Iterable[object]) -> list[str]:
         ['order', 'family']
     """
     return [str(name) for name in names if name not in NO_LEVELS]
+
+
+def several_parents(rows: pd.DataFrame, levels: Sequence[str]) -> Iterator[tuple[bool, str]]:
+    """Yield for each class with several parents whether one is empty, and the fault.
+
+    Args:
+        rows: with the levels; the index names their places.
+        levels: columns, coarse to fine.
+    """
+    for coarse, fine in pairwise(levels):
+        pairs = rows[rows[fine] != ""].drop_duplicates([coarse, fine])
+        for name, group in pairs[pairs[fine].duplicated(keep=False)].groupby(fine):
+            (one, first), (two, second) = list(group[coarse].items())[:2]
+            if not (first and second):
+                empty, full = (two, one) if first else (one, two)
+                yield (
+                    True,
+                    f"{empty}: {coarse} is empty, but {fine} '{name}' is under "
+                    f"'{first or second}' in {full}",
+                )
+                continue
+            yield (
+                False,
+                f"{two}: {fine} '{name}' is under {coarse} '{second}', but "
+                f"under '{first}' in {one}",
+            )
 
 
 def drop_unlisted(

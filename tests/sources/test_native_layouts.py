@@ -2,6 +2,7 @@ import io
 import json
 import os
 import pickle
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -222,6 +223,25 @@ def test_another_table_has_other_levels(tmp_path: Path) -> None:
     table.write_text("class_id,size\n" + "".join(f"{i},big\n" for i in range(1, 9)), "utf-8")
     paths = paths_of(of("cub", write_cub(tmp_path), class_table=table))
     assert paths["train", 2] == {"size": "big", "species": "Laysan Albatross"}
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (
+            "class_id,order,family\n1,a,f\n2,b,f\n",
+            "row 3: family 'f' is under order 'b', but under",
+        ),
+        ("class_id,family,order\n1,f,a\n2,g,a\n", "row 3: order 'a' is under family 'g', but und"),
+        ("class_id,name,order\n1,x,a\n2,y,a\n", "mine.csv: the column name cannot be a level; re"),
+    ],
+)
+def test_a_table_of_classes_with_two_parents_or_names_is_told(
+    table: str, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text(table, "utf-8")
+    with pytest.raises(InvalidData, match=re.escape(says)):
+        collected(of("cub", write_cub(tmp_path), class_table=tmp_path / "mine.csv"))
 
 
 def test_the_shipped_table_has_a_path_for_each_of_the_200_species() -> None:

@@ -10,19 +10,24 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import read_csv, read_header
+from hgld.artifacts import columns_of, read_csv, read_header, rows_in_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.listing import Listing, read_words
+from hgld.sources.listing import CLASS, Listing, read_words
+from hgld.sources.tables import several_parents
+from hgld.words import some_of
 
 SPECIES = "species"
+SHOWN = 3  # faults named in an error
+RESERVED = (*columns_of("landmarks"), *CLASS, "path")
 
 
 def read(source: Path, options: SourceOptions) -> Listing:
     """Read the species and photos, split by ``options.cub_split``.
 
     Raises:
-        InvalidData: a file is missing or has another form, or lacks an image or a species.
+        InvalidData: a file is missing or has another form, or lacks an image or a species; a class
+            of the table has two parents.
     """
     images = read_words(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
     images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
@@ -30,6 +35,11 @@ def read(source: Path, options: SourceOptions) -> Listing:
     if options.class_table is not None:
         header = read_header(options.class_table, ["class_id"])
         levels = [*(name for name in header if name not in ("class_id", SPECIES)), SPECIES]
+        if wrong := [name for name in levels if name in RESERVED]:
+            raise InvalidData(
+                f"{options.class_table}: the column {wrong[0]} cannot be a level; rename or remove "
+                "it; expected class_id, then one column a level, coarse to fine"
+            )
     classes = _read_classes(source, options, levels)
     lost = images[~images["class_id"].isin(classes["landmark_id"])]
     if not lost.empty:
@@ -82,6 +92,13 @@ def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd
 def _read_above(path: Path, names: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
     """Read the coarser levels of each species from the table."""
     table = read_csv(path, {"class_id": "int", **dict.fromkeys(levels, "text")})
+    places = [f"row {number}" for number in rows_in_file(path, len(table))]
+    faults = [fault for _, fault in several_parents(table.set_axis(places), levels)]
+    if faults:
+        raise InvalidData(
+            f"{path}: {some_of(faults, SHOWN, '; ')}; a class has one parent; write the columns "
+            "coarse to fine and correct the rows"
+        )
     table = table.drop_duplicates("class_id").set_index("class_id")
     lost = names[~names["class_id"].isin(table.index)]
     if not lost.empty:
