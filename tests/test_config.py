@@ -143,6 +143,10 @@ def test_a_scaled_run_keeps_a_step_and_a_wrong_batch_is_one_error(tmp_path: Path
         ("[evaluate]\nmetrics = 3", "evaluate.metrics: expected a list (found 3)"),
         ("[source]\nfolder = 3", "source.folder: expected a path (found 3)"),
         ("[train.augmentation]\ncrop_scale = [1.0, 0.2]", "expected the least, then the largest"),
+        (
+            "[label]\nsource = 'native'\n[publish]\nname = 'X'",
+            'native" makes no release, as the lab',
+        ),
         ("[source]\nfolder = '${NOPE}/x'", "source.folder: the variable NOPE is not set"),
         ("[", "not a TOML file"),
     ],

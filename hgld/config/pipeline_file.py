@@ -109,6 +109,15 @@ class Pipeline(Options):
         return self
 
     @model_validator(mode="after")
+    def _releases_own_labels(self) -> Self:
+        if self.label.source == "native" and self.publish.name:
+            raise ValueError(
+                'publish.name is set, but label.source = "native" makes no release, as the labels '
+                "are those of the data set; remove publish.name"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_items(self) -> Self:
         if self.link.table is not None and self.scrape.source != "items":
             raise ValueError(
