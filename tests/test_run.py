@@ -338,6 +338,16 @@ def test_a_stage_run_alone_takes_no_input_that_was_changed(
         runner_of(pipeline, Notes()).run_one("export")
 
 
+def test_a_stage_run_alone_takes_no_input_of_a_stage_that_was_stopped(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    stop("collect", pipeline)
+    with pytest.raises(HgldError, match=r"csv: collect was stopped on the way .*`hgld collect .*`"):
+        runner_of(pipeline, Notes()).run_one("label", force=True)
+    assert run().ran == ["collect"]
+
+
 def test_an_edit_that_would_be_overwritten_is_copied_first(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:
@@ -542,14 +552,19 @@ def test_a_damaged_lock_file_only_costs_time(
     assert run().ran == ["fetch", "collect", "label", "export"]
 
 
+def stop(stage: str, pipeline: Path) -> None:
+    """Mark the stage as a kill leaves it."""
+    path = pipeline.parent / "work" / "lock.json"
+    lock = json.loads(path.read_text())
+    lock["stages"][stage]["at_work"] = True
+    path.write_text(json.dumps(lock))
+
+
 def test_a_stage_that_was_stopped_on_the_way_runs_again(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:
     run()
-    path = pipeline.parent / "work" / "lock.json"
-    lock = json.loads(path.read_text())
-    lock["stages"]["label"]["at_work"] = True
-    path.write_text(json.dumps(lock))
+    stop("label", pipeline)
     assert run().why == {"label": "was stopped on the way"}
 
 

@@ -267,21 +267,28 @@ class Runner:
         return Freshness("stale", reasons) if damaged else freshness
 
     def _require_as_made(self, stage: Stage) -> None:
-        """Refuse inputs that were changed since another stage made them, when a stage runs alone.
+        """Refuse inputs that another stage left half-written or that were changed since it ended.
+
+        This concerns a stage that runs alone: a run makes such inputs first.
 
         The files of a source folder belong to the user and may change.
 
         Raises:
-            HgldError: an input is damaged.
+            HgldError: an input is damaged, or its stage has not finished.
             InvalidData: an input has an edit that is not accepted.
         """
         for maker in self.stages:
             record = self.lock.stages.get(maker.name, {})
-            finished = "inputs" in record and not record.get("at_work")
-            for name in set(stage.reads) & set(maker.writes) if finished else ():
+            for name in set(stage.reads) & set(maker.writes):
                 artifact, path = ARTIFACTS[name], self.workspace.path(name)
-                own = self.lock.is_own(maker, name, self.workspace)
-                if own or artifact.place == "source" or not path.exists():
+                if artifact.place == "source" or not path.exists():
+                    continue
+                if self.lock.is_unfinished(maker):
+                    raise HgldError(
+                        f"{path}: {maker.name} was stopped on the way and may have written a part "
+                        f"of its files; run `hgld {maker.name} {self.workspace.words}` first"
+                    )
+                if "inputs" not in record or self.lock.is_own(maker, name, self.workspace):
                     continue
                 if isinstance(artifact, Table) and artifact.editable:
                     raise self._not_accepted(path)
