@@ -31,6 +31,10 @@ def test_a_set_option_may_be_plain_text(tmp_path: Path) -> None:
     assert pipeline.scrape.contact == "a@example.org"
 
 
+def test_one_number_of_a_tar_is_a_text(tmp_path: Path) -> None:
+    assert load_pipeline(write(tmp_path, "[fetch]\ntars = 7"), ["fetch.tars=5"]).fetch.tars == "5"
+
+
 def test_paths_are_relative_to_the_pipeline_file(tmp_path: Path) -> None:
     assert load_pipeline(write(tmp_path, "")).labels == tmp_path / "labels"
 

@@ -140,7 +140,7 @@ class FetchOptions(Options):
     """Files to download; empty: the files are there already."""
     parallel: int = Field(6, ge=1)
     """Downloads at a time; 6 as in GLDv2's own script."""
-    tars: str = ""
+    tars: str = Field("", coerce_numbers_to_str=True)
     """Numbers to fetch of numbered files: 0-9 or 0,5-7; empty: all."""
     short_side: int | None = Field(None, ge=1)
     """Keep only the wanted photos of each tar and shrink them to this short side in pixels;
