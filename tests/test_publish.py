@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hgld.artifacts import ARTIFACTS, Table, declared_table
-from hgld.config import PublishOptions, ScrapeOptions
+from hgld.config import PublishOptions, ScrapeOptions, SourceOptions
 from hgld.errors import InvalidData
 from hgld.publish import (
     content,
@@ -341,7 +341,9 @@ def test_without_a_measured_agreement_the_card_says_nothing_of_it(run: MadeRun) 
 
 def test_nothing_left_out_is_said_too(run: MadeRun) -> None:
     none = {name: tables()[name][:0] for name in ("label_dropped", "export_dropped")}
-    assert "Nothing: every landmark has a label" in card(release(run, tables_too=none))[1]
+    body = card(release(run, tables_too=none))[1]
+    assert "Nothing: every landmark has a label" in body
+    assert "that were collected; what was excluded before that is not counted here." in body
 
 
 def test_the_card_shows_the_evaluation(run: MadeRun) -> None:
@@ -494,6 +496,28 @@ def test_the_card_of_a_reviewed_folder_says_that_its_values_are_of_a_table(
         out=out,
     )
     assert "brought in from a table" in card(out)[1]
+
+
+@pytest.mark.parametrize(
+    ("labels_csv", "origin"),
+    [("labels.csv", "a CSV"), ("", "the names of the folders of images")],
+    ids=["csv", "folders"],
+)
+def test_a_release_says_what_the_hierarchy_was_read_from(
+    run: MadeRun, tmp_path: Path, labels_csv: str, origin: str
+) -> None:
+    source = SourceOptions(kind="folder", labels_csv=labels_csv)
+    release_folder(
+        run.hierarchy,
+        table("label_dropped"),
+        images_of(run),
+        options=PublishOptions(),
+        context=replace(context(tmp_path), source=source),
+        out=run.folder / "release",
+    )
+    assert f"The hierarchy was read from {origin}. " in card(run.folder / "release")[1]
+    document = json.loads((run.folder / "release" / "croissant.json").read_text("utf-8"))
+    assert document["prov:wasGeneratedBy"]["prov:label"] == f"reading of {origin}"
 
 
 def row_of(name: str, /, **cells: object) -> pd.DataFrame:

@@ -487,7 +487,14 @@ STAGES: tuple[Stage, ...] = (
         "index_labels",
         "label_dropped",
     ),
-    *_release("hgld.publish:release_folder", "folder", "hierarchy", "label_dropped", "images"),
+    *_release(
+        "hgld.publish:release_folder",
+        "folder",
+        "hierarchy",
+        "label_dropped",
+        "images",
+        uses=("source",),  # the card says what the hierarchy was read from
+    ),
 )
 
 

@@ -118,6 +118,11 @@ class Release:
         return self.sheet("decisions") is not None
 
     @property
+    def origin(self) -> str:
+        """What the hierarchy of a folder was read from."""
+        return "a CSV" if self.context.source.labels_csv else "the names of the folders of images"
+
+    @property
     def reviewers(self) -> list[str]:
         """Names of the people who decided."""
         found = [sheet.rows["who"] for sheet in self.sheets if sheet.name == "decisions"]

@@ -150,7 +150,7 @@ def _provenance(release: Release) -> Json:
     words = {
         "decisions": "scrape, clustering of text embeddings, review by value",
         "published": "reading of published label files",
-        "folder": "reading of a CSV",
+        "folder": f"reading of {release.origin}",
     }
     scraped = [WIKIDATA] if release.road == "decisions" else []
     sources = [GLDV2, *scraped]
