@@ -101,6 +101,8 @@ def measure(
     from hgld.evaluate.measured_files import measure_draws, measure_files
 
     require_other(out, query, gallery, labels, gallery_labels)
+    if gallery is None and gallery_labels is not None:
+        raise UsageError(f"--gallery-labels {gallery_labels}: there is no GALLERY to label")
     if draws is not None:
         if gallery is not None:
             raise UsageError(f"--draws takes the galleries from {query}; leave out {gallery}")
@@ -410,19 +412,19 @@ def _write_page(
         names = [f"{side.run} ({side.folder.name})" for side in sides]
     if names[0] == names[1]:
         names = [f"{name} {letter}" for name, letter in zip(names, "AB", strict=True)]
-    about = (
-        f"{count_text(len(found.by_query), 'query', 'queries')} of {protocol['query']} in both; "
-        f"95% intervals of the difference over {found.units:,} {found.unit}"
-    )
+    about = _shared(found, protocol["query"])
+    about += f"; 95% intervals of the difference over {found.units:,} {found.unit}"
     if found.seeds > 1:
         about += (
             f" and {found.seeds} seeds, of which the photos show the first; t and p are of the "
             "paired t-test over the seeds"
         )
+    levels: list[str] = protocol["levels"]
     queries: Images | NameQueries
     if "names" in protocol:
         (gallery,) = Images.of_work(sides[0].folder, protocol["gallery"])
         queries = NameQueries.of(gallery, protocol, first[0].ranking)
+        levels = levels[: queries.depth]
     else:
         queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
     return write_comparison(
@@ -432,7 +434,7 @@ def _write_page(
         found.by_query,
         found.tables(*names),
         metric=found.metric,
-        levels=protocol["levels"],
+        levels=levels,
         remarks=found.remarks,
         about=f"{about}.",
         rows=rows,
@@ -554,17 +556,22 @@ def _print_draws(found: "DrawnResult") -> None:
     typer.echo(f"over {count_text(len(found.draws), 'draw')}")
 
 
+def _shared(found: "Comparison", split: str = "") -> str:
+    """Return the number of queries in both, and of those with a value of the metric."""
+    of, known = f" of {split}" * bool(split), len(found.by_query)
+    text = f"{count_text(found.shared, 'query', 'queries')}{of} in both"
+    have = "has" if known == 1 else "have"
+    return text + f", of which {known:,} {have} a value of {found.metric}" * (known < found.shared)
+
+
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     """Describe a comparison in lines."""
     from hgld.ranking.distance_metrics import lower_is_better
 
     for remark in found.remarks:
         yield from wrap(f"note: {remark}", 79, subsequent_indent="      ")
-    yield (
-        f"{count_text(len(found.by_query), 'query', 'queries')} in both; "
-        f"only in A {found.only[0]:,}, "
-        f"only in B {found.only[1]:,}"
-    )
+    only = f"only in A {found.only[0]:,}, only in B {found.only[1]:,}"
+    yield from wrap(f"{_shared(found)}; {only}", 79)
     head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"
     head += f"{'p':>8}" * (found.seeds > 1)
     yield f"\n{'metric':<{METRIC}}{head}"

@@ -231,8 +231,8 @@ def suspects(
         lead = "The most suspect images, each beside typical photos of both classes."
         write_photo_rows(page, "Suspect labels", lead, _photo_rows(images, rows), photos)
     if as_json:
-        print_json({name: t.head(rows).to_dict("records") for name, t in
-                    (("images", images), ("classes", classes))})  # fmt: skip
+        tables = {"images": images, "classes": classes}
+        print_json({name: table.to_dict("records") for name, table in tables.items()})
         return
     for title, table, key in (("image", images, "image_id"), ("class", classes, "landmark_id")):
         typer.echo(f"{title:<18}{'score':>6}  {'path':<26}{'elsewhere':<26}".rstrip())

@@ -79,7 +79,9 @@ class Comparison:
         units: number of units.
         seeds: number of pairs of trained models, one pair for each seed.
         metric: the metric of ``by_query``.
-        by_query: image_id, a, b, difference of that metric, the greatest gain first.
+        shared: number of queries that both have.
+        by_query: image_id, a, b, difference of that metric, the greatest gain first; without the
+            queries that have no value of it in one of the two.
         severity: level that the first image shares with the query, its name, queries in a and b,
             summed over the seeds; the finest level is correct, all others are mistakes.
         only: number of queries that only A, only B has.
@@ -91,6 +93,7 @@ class Comparison:
     units: int
     seeds: int
     metric: str
+    shared: int
     by_query: pd.DataFrame
     severity: pd.DataFrame
     only: tuple[int, int]
@@ -121,6 +124,7 @@ class Comparison:
             "differences": [{**asdict(row), "sure": row.is_sure} for row in self.differences],
             "bootstrap": {"unit": self.unit, "units": self.units, "seeds": self.seeds},
             "metric": self.metric,
+            "in_both": self.shared,
             "queries": self.by_query.to_dict("records"),
             "first_image": self.severity.to_dict("records"),
             "only_in": {"a": self.only[0], "b": self.only[1]},
@@ -189,6 +193,7 @@ def compare(
         len(shared) if classes is None else len(np.unique(classes)),
         len(pairs),
         chosen,
+        len(shared),
         told,
         _severity(a, b, pairs, shared),
         (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),

@@ -151,6 +151,8 @@ def test_measure_by_chosen_levels(embeddings: Path, capsys) -> None:
             "a level is there twice: place, place",
         ),
         (("vectors.npy", "--labels", "none.csv"), 3, "none.csv: no such file"),
+        (("vectors.npy", "--gallery-labels", "labels.csv"), 2, "there is no GALLERY to label"),
+        (("vectors.npy", "--gallery-labels", "labels.csv", "--draws", "2"), 2, "no GALLERY"),
     ],
 )
 def test_measure_says_in_one_line_what_is_wrong(
@@ -174,6 +176,21 @@ def test_compare_prints_differences_queries_and_mistakes(work: Path, capsys) -> 
     assert ["same", "landmark", "1", "2", "+1"] in lines
     assert ["another", "kind", "2", "0", "-2"] in lines
     assert max(map(len, text.replace(str(work), "W").splitlines())) <= 80
+
+
+def test_compare_counts_queries_in_both_and_those_with_a_value(tmp_path: Path, capsys) -> None:
+    gap, values = np.nan, {"H-AP": (0.5, 0.5, 0.5, 0.5)}
+    old, new = {**values, "MS": (gap, 0.5, 0.5, 1)}, {**values, "MS": (0.5, gap, 0.5, 0.5)}
+    write_evaluation(tmp_path, {"old": old, "new": new}, IDS)
+    for name in ("old", "new"):
+        write_levels(tmp_path, name, IDS, [3, 3, 2, 1])
+    words = (f"{tmp_path}:old", f"{tmp_path}:new", "--metric", "MS")
+    assert hgld("evaluations", "compare", *words) == 0
+    head = "4 queries in both, of which 2 have a value of MS; only in A 0, only in B 0"
+    assert head in capsys.readouterr().out.splitlines()
+    assert hgld("evaluations", "compare", *words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["in_both"], len(found["queries"])) == (4, 2)
 
 
 def test_compare_as_data_holds_every_query(work: Path, capsys) -> None:

@@ -207,6 +207,9 @@ def test_a_label_that_its_photo_contradicts_comes_first(pipeline: Path, capsys) 
     assert first["elsewhere"] == "human-made > bridge > Place 3"
     classes = pd.read_csv(out.with_name("suspects-classes.csv"))
     assert classes["images"].tolist() == [4, 4, 4, 4]
+    assert hgld("labels", "suspects", pipeline, *words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)  # all, not --rows of them
+    assert (len(found["images"]), len(found["classes"])) == (16, 4)
     assert "natural &gt; lake &gt; Place 4, or human-made" in page.read_text()
 
 
