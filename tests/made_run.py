@@ -30,6 +30,7 @@ PLACES = {  # landmark_id -> classes above it
     5: ("natural", "lake"),
 }
 METRICS = ("H-AP", "AP:kind", "AP:supercategory", "AP:landmark")
+WEIGHTS = {"good": "0" * 64, "plain": "1" * 64}  # their SHA-256
 SMALL = (  # settings of pipelines/quickstart.toml, for the smallest run that has all stages
     "source.toy={landmarks=12, images=4, size=48}",
     "cluster.clusters=4",
@@ -141,7 +142,7 @@ def _model(name: str, mean: dict[str, float | None]) -> dict[str, Any]:
         "loss": "HAPPIER" if trained else "pretrained",
         "steps": 3 if trained else 0,
         "backbone": "test_resnet",
-        "weights_sha256": "0" * 64,
+        "weights_sha256": WEIGHTS[name],
     }
 
 
@@ -245,7 +246,8 @@ def _write_ranking(folder: Path, name: str, index: pd.DataFrame, depth: int) -> 
 
 
 def _write_losses(folder: Path) -> None:
-    (folder / "good").mkdir()
-    (folder / "plain").mkdir()
+    for name, digest in WEIGHTS.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({"sha256": digest}))
     lines = [json.dumps({"step": step, "loss": 1.0 / step}) for step in (1, 2, 3)]
     (folder / "good" / "metrics.jsonl").write_text("\n".join(lines) + "\n")

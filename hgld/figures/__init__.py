@@ -4,7 +4,7 @@ The package is below both, so that neither depends on the other.
 """
 
 from hgld.figures.fonts import draw_line
-from hgld.figures.hierarchy import Bar, draw_groups, draw_shares, draw_sunburst
+from hgld.figures.hierarchy import RINGS, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.figures.theme import (
     COMPRESSION,
     DARK,
@@ -24,6 +24,7 @@ __all__ = [
     "COMPRESSION",
     "DARK",
     "LIGHT",
+    "RINGS",
     "WIDE",
     "WIDTH",
     "Bar",

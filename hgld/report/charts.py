@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hgld.artifacts import Json
 from hgld.errors import InvalidData
 from hgld.figures import (
     DARK,
     LIGHT,
+    RINGS,
     WIDTH,
     draw_groups,
     draw_shares,
@@ -68,6 +70,21 @@ def read_losses(run: Path) -> LossCurve | None:
             steps.append(float(record["step"]))
             losses.append(float(record["loss"]))
     return (steps, losses) if steps else None
+
+
+def find_losses(models: Mapping[str, Mapping[str, Any]], runs: Path) -> dict[str, LossCurve]:
+    """Return the losses of each measured model that is one of these runs, by its weights.
+
+    Names do not identify a model: ``evaluate.models`` may give a run another one.
+    """
+    files = sorted(runs.glob("*/config.json"))
+    folders = {Json(path.name).read(path).get("sha256"): path.parent for path in files}
+    found = {
+        name: read_losses(folders[facts["weights_sha256"]])
+        for name, facts in models.items()
+        if facts["weights_sha256"] in folders
+    }
+    return {name: curve for name, curve in found.items() if curve is not None}
 
 
 @dataclass(frozen=True)
@@ -186,21 +203,30 @@ def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:
         if found is not None:
             maps[run] = found
     if maps:
-        yield _plan_of_maps(maps, measured, best)
+        yield _plan_of_maps(maps, measured, best, len(paths))
 
 
-def _plan_of_maps(maps: Mapping[str, ClassMap], measured: ChartData, best: str | None) -> ChartPlan:
+def _plan_of_maps(
+    maps: Mapping[str, ClassMap], measured: ChartData, best: str | None, classes: int
+) -> ChartPlan:
     level, finest = measured.levels[-2:]
     noun = level_noun(level)
     model = best if best is not None and best in maps else next(iter(maps))
+    drawn = len(maps[model].groups)
+    each, some, one = f"each {level_noun(finest)}", "the classes", "one"
+    if drawn < classes:
+        each = f"{drawn:,} of the {classes:,} {level_classes(finest)}"
+        some, one = f"{drawn:,} random classes", "of these"
     title = (
-        f"For {maps[model].together:.0%} of the classes the nearest one is of the same {noun} "
+        f"For {maps[model].together:.0%} of {some} the nearest {one} is of the same {noun} "
         f"({model})"
     )
     about = (
-        f"Mean embedding of each {level_noun(finest)} of the gallery, by t-SNE; colour and mark "
-        f"are its {noun}. Neighbours mean something here, distances across the map do not."
+        f"Mean embedding of {each} of the gallery, by t-SNE; colour and mark are its {noun}. "
+        "Neighbours mean something here, distances across the map do not."
     )
+    if drawn < classes:  # without its neighbours, a class has another nearest one
+        about += " The share is among these classes alone; among all it may be higher."
     about += " Of several seeds the first." if measured.has_seeds else ""
     draw = partial(draw_class_maps, maps, list(measured.runs), noun)
     return ChartPlan("map", "models", title, about, draw)
@@ -212,7 +238,7 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
     if run is None:
         return
     best = measured.first_models[run]
-    levels = _levels_of_queries(measured)
+    levels = measured.query_levels
     depth = min(len(levels), max(1, len(measured.levels) - 1))
     ranking, level = measured.rankings[best], level_noun(measured.levels[depth - 1])
     found = ranking.gallery_ids[ranking.order[:, 0]]
@@ -232,13 +258,6 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
     )
     draw = partial(draw_confusion, confusion, level)
     yield ChartPlan("confusion", "models", title, about, draw, confusion.table())
-
-
-def _levels_of_queries(measured: ChartData) -> Sequence[str]:
-    """Levels of the queries' classes: those above the names, if names query."""
-    names = measured.evaluation.get("protocol", {}).get("names")
-    depth = len(measured.levels) if names is None else measured.levels.index(names["level"]) + 1
-    return measured.levels[:depth]
 
 
 def _plan_icicle(measured: ChartData, model: str, levels: Sequence[str]) -> Iterator[ChartPlan]:
@@ -262,11 +281,15 @@ def _plan_icicle(measured: ChartData, model: str, levels: Sequence[str]) -> Iter
 
 
 def _plan_losses(measured: ChartData, runs: Path) -> Iterator[ChartPlan]:
+    models = measured.evaluation["models"]
+    losses = find_losses(models, runs)
     curves = {
         run: found
         for run, facts in measured.runs.items()
-        if (found := [c for model in facts["models"] if (c := read_losses(runs / model))])
+        if (found := [losses[model] for model in facts["models"] if model in losses])
     }
+    if lost := [name for name, facts in models.items() if facts["steps"] and name not in losses]:
+        say(f"report: {runs} has no losses of the weights of {', '.join(lost)}; none are drawn")
     if curves:
         about = "Loss of each training step, thin, and its running mean; losses differ in scale."
         about += " A line a seed." if measured.has_seeds else ""
@@ -302,18 +325,21 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
         return
     coarse = counts.levels[-2]
     bars = counts.bars
-    largest = max(bars, key=lambda bar: (bar.classes, bar.name))
-    title = f"{largest.name} is the largest of {len(bars):,} {level_classes(coarse)}"
-    about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
     ordered = sorted(bars, key=lambda bar: (-bar.classes, bar.name))
+    title = f"{ordered[0].name} is the largest of {len(bars):,} {level_classes(coarse)}"
+    if len({bar.classes for bar in ordered[:2]}) == 1:
+        title = f"How many {level_classes(finest)} each {level_noun(coarse)} has"
+    about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
     table = pd.DataFrame(
         [(bar.name, bar.group, bar.classes, bar.images) for bar in ordered],
         columns=[coarse, "within", level_classes(finest), "images"],
     )
     yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)
     if len(counts.levels) > 2:
-        title = f"From {counts.levels[0]} to {coarse}"
+        last = counts.levels[:-1][:RINGS][-1]
+        title = f"From {counts.levels[0]} to {last}"
         about = f"An angle is a share of the {level_classes(finest)}; the coarsest level is inside."
+        about += f" Levels below {last} are not drawn." * (last != coarse)
         draw = partial(draw_sunburst, counts.by_group, counts.levels)
         yield ChartPlan("sunburst", "data", title, about, draw)
     if counts.shares:

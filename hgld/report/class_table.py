@@ -1,8 +1,8 @@
 """Metrics of each class, at every level: the mean over its queries, with an interval.
 
 The page has one table that is searched and sorted in place; the same rows are written as CSV and
-LaTeX. Intervals are Student's t of a ratio of sums over the finest classes if the report draws
-classes, since queries of one landmark are not independent, else over queries.
+LaTeX. Intervals are Student's t of a ratio of sums over queries; above the finest level over the
+finest classes if the report draws classes, since queries of one landmark are not independent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class ClassTable:
         names: of the metrics and runs, in the order of the columns.
         means: (C, M) in [0, 1]; nan without a value.
         ends: (2, C, M) of the 95 % intervals; nan if unknown.
-        levels: names, coarse to fine.
+        levels: names of the levels of the queries' classes, coarse to fine.
         shown: finest class -> its name, if known.
     """
 
@@ -62,10 +62,11 @@ class ClassTable:
         table = np.stack(columns, axis=1) if columns else np.empty((len(values), 0))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         classes: list[Path] = []
+        levels = measured.query_levels
         finest = pd.factorize(pd.Series(paths, dtype=object))[0]
-        for depth in range(1, len(measured.levels) + 1):
+        for depth in range(1, len(levels) + 1):
             numbers, own = pd.factorize(pd.Series([p[:depth] for p in paths], dtype=object))
-            by_class = measured.intervals.unit == "classes" and depth < len(measured.levels)
+            by_class = measured.intervals.unit == "classes" and depth < len(levels)
             units = finest if by_class else np.arange(len(paths))
             found.append((np.bincount(numbers), *class_means(table, numbers, units)))
             classes += own.tolist()
@@ -74,7 +75,7 @@ class ClassTable:
         means = np.concatenate([one[1] for one in found])[order]
         ends = np.concatenate([one[2] for one in found], axis=1)[:, order]
         paths = [classes[i] for i in order]
-        return cls(paths, counts, names, means, ends, measured.levels, queries.names)
+        return cls(paths, counts, names, means, ends, levels, queries.names)
 
     @cached_property
     def _labels(self) -> dict[str, list[Any]]:

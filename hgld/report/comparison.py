@@ -43,7 +43,7 @@ def write_comparison(
         queries: image_id, a, b and difference (b - a) of the metric.
         tables: ``metrics`` and ``first-image``, as ``hgld.report.latex.frame_cells`` takes them.
         metric: of the queries.
-        levels: names, coarse to fine.
+        levels: names of the levels of the queries' classes, coarse to fine.
         remarks: what the reader must know of the two measurements.
         about: what was measured.
         rows: queries of each kind.

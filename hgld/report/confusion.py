@@ -22,13 +22,20 @@ class Confusion:
 
     Attributes:
         names: of the classes in the order of rows and columns, the last may be all others.
-        counts: (C, C) queries; rows their class, columns that of the first image found.
+        counts: (C, C) queries; rows their class, columns that of the first image found. With
+            others (C, C + 1): those whose first image is of another of the others come last.
         wrong: queries whose first image is of another class.
     """
 
     names: tuple[str, ...]
     counts: np.ndarray
     wrong: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        more = self.counts.shape[1] > len(self.names)
+        return (*self.names, "another of the others") if more else self.names
 
     @property
     def queries(self) -> int:
@@ -42,7 +49,7 @@ class Confusion:
         return pd.DataFrame(
             {
                 "query": [self.names[row] for row in rows],
-                "first image": [self.names[column] for column in columns],
+                "first image": [self.columns[column] for column in columns],
                 "queries": counts,
                 "share": counts / self.counts.sum(axis=1)[rows],
             }
@@ -69,35 +76,38 @@ def count_confusion(
     kept = sorted(chosen if len(classes) <= shown else chosen[: shown - 1])
     left_out = len(classes) - len(kept)
     place = {path: row for row, path in enumerate(kept)}
-    counts = np.zeros((len(kept) + bool(left_out),) * 2, dtype=np.int64)
+    size = len(kept) + bool(left_out)
+    counts = np.zeros((size, size + bool(left_out)), dtype=np.int64)
     for query, found in pairs:
-        counts[place.get(query, len(kept)), place.get(found, len(kept))] += 1
+        row, column = (place.get(path, len(kept)) for path in (query, found))
+        # two of the others are no right pair
+        counts[row, column + (query != found and row == column)] += 1
     names = [path[-1] for path in kept] + [f"{left_out} others"] * bool(left_out)
     return Confusion(tuple(names), counts, sum(a != b for a, b in pairs))
 
 
 def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
     """Draw the matrix: rows are classes of queries, cells shares of the row, diagonal correct."""
-    size = len(confusion.names)
+    size, columns = confusion.counts.shape
     share = confusion.counts / np.maximum(confusion.counts.sum(axis=1, keepdims=True), 1)
     width, row = (WIDTH, 0.2) if size <= NARROW else (WIDE, 0.26)
     with open_figure(theme, width, 1.5 + row * max(9, size)) as figure:
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
-        diagonal = np.eye(size, dtype=bool)
+        diagonal = np.eye(size, columns, dtype=bool)
         # mistakes have a ramp of their own, as their shares are small
         _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
         _fill(axes, share, ~diagonal, theme.series[1], theme, max(0.2, share[~diagonal].max()))
         _write_shares(axes, share, theme)
         style: dict[str, Any] = {"fontsize": 8.5, "color": theme.ink}
-        axes.set_xticks(range(size), confusion.names, rotation=40, ha="right", **style)
-        axes.set_xticks(np.arange(size + 1) - 0.5, minor=True)
+        axes.set_xticks(range(columns), confusion.columns, rotation=40, ha="right", **style)
+        axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(size + 1) - 0.5, minor=True)
         counts = confusion.counts.sum(axis=1)
         rows = [f"{name} ({n:,})" for name, n in zip(confusion.names, counts, strict=True)]
         axes.set_yticks(range(size), rows, **style)
         axes.grid(which="minor", linewidth=0.8)
         axes.spines[:].set_visible(False)
-        axes.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5))
+        axes.set(xlim=(-0.5, columns - 0.5), ylim=(size - 0.5, -0.5))
         axes.set_xlabel(f"{level} of the first image found")
         axes.set_ylabel(f"{level} of the query (queries)")
         return Drawing(figure, theme)
@@ -109,8 +119,8 @@ def _fill(
     """Colour the cells of the mask from the page's colour at 0 to the full colour at ``most``."""
     ramp = LinearSegmentedColormap.from_list("ramp", [theme.surface, colour])
     cells = np.ma.array(share, mask=~mask)
-    edges = np.arange(len(share) + 1) - 0.5
-    axes.pcolormesh(edges, edges, cells, cmap=ramp, vmin=0, vmax=most, zorder=0)
+    rows, columns = (np.arange(size + 1) - 0.5 for size in share.shape)
+    axes.pcolormesh(columns, rows, cells, cmap=ramp, vmin=0, vmax=most, zorder=0)
 
 
 def _write_shares(axes: Axes, share: np.ndarray, theme: Theme) -> None:

@@ -27,7 +27,6 @@ from hgld.ranking.curves import by_chance
 from hgld.shards.files import read_image
 from hgld.shards.index import level_columns, read_index
 from hgld.shards.location import tar_folder
-from hgld.words import level_noun
 
 THUMBNAIL = 288  # pixels; shown at half of that
 LINE = 24  # pixels from a line of a card to the next
@@ -290,8 +289,7 @@ class NameQueries:
     ) -> None:
         depth = levels.index(facts["level"]) + 1
         known = {"/".join(path[:depth]): path[:depth] for path in paths}
-        finer = tuple(f"any {level_noun(level)}" for level in levels[depth:])
-        self.landmarks = {name: known[name] + finer for name in ids}
+        self.landmarks = {name: known[name] for name in ids}
         self.names, self.prompt, self.depth = names, facts["prompts"][0], depth
 
     @classmethod
@@ -304,7 +302,7 @@ class NameQueries:
 
     def photo(self, image_id: str) -> ExamplePhoto:
         """Return a card with the first prompt."""
-        *above, name = self.path(image_id)[: self.depth]
+        *above, name = self.path(image_id)
         text = self.prompt.replace("{}", self.names.get(name, name))
         card = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "white")
         lines, draw = textwrap.wrap(text, 18), ImageDraw.Draw(card)

@@ -122,7 +122,8 @@ def find_galleries(
     queries = measured.queries
     # the classes above the finest one, or that one if it is the only one
     sign = -1 if lower_is_better(metric) else 1  # the best query of a distance has the least
-    groups = {i: queries.path(i)[:-1] or queries.path(i) for i in queries.landmarks}
+    above = len(measured.levels) - 1
+    groups = {i: queries.path(i)[:above] or queries.path(i) for i in queries.landmarks}
 
     def find(chosen: Mapping[str, Sequence[str]], models: Sequence[str]) -> list[ExampleGroup]:
         rankings = {model: measured.rankings[model] for model in models}

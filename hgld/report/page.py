@@ -156,7 +156,7 @@ def write_report(
                 (folder / f"{chart.name}.{form}").write_bytes(content)
             if chart.table is not None:
                 save_table(folder, chart.name, chart.table)
-        save_sheets(folder, galleries, levels, first_metric(evaluation))
+        save_sheets(folder, galleries, measured.query_levels, first_metric(evaluation))
         classes = ClassTable.of(per_query, measured)
         table = classes.long_table()
         write_csv(table, folder / "classes.csv")
@@ -169,7 +169,7 @@ def write_report(
             "report.html",
             title=context.title or "Hierarchical retrieval",
             now=context.now,
-            levels=levels,
+            levels=measured.query_levels,
             class_counts=[  # of classes with images
                 (n, int(index[column].nunique()))
                 for n, column in zip(levels, level_columns(index), strict=True)

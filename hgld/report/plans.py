@@ -42,6 +42,12 @@ class ChartData:
         return {run: facts["models"][0] for run, facts in self.runs.items()}
 
     @property
+    def query_levels(self) -> Sequence[str]:
+        """Levels of the queries' classes: not those below the names, if names query."""
+        queries = self.queries
+        return self.levels[: queries.depth] if isinstance(queries, NameQueries) else self.levels
+
+    @property
     def has_seeds(self) -> bool:
         """True if a run has models of several seeds."""
         return any(len(facts["models"]) > 1 for facts in self.runs.values())

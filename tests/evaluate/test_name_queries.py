@@ -30,6 +30,7 @@ from hgld.tasks import watched_by
 from tests.made_clip import save_clip
 from tests.made_shards import PLACES, make_context, make_shards
 from tests.ranking import ranking_oracles as oracle
+from tests.report.reading import parse, text
 
 METRICS = ("H-AP", "AP:kind", "AP:supercategory", "CPCC")
 HIERARCHY = pd.DataFrame(
@@ -44,6 +45,8 @@ HIERARCHY = pd.DataFrame(
         for (space, number), (kind, group, _) in PLACES.items()
     ]
 )
+LEVELS = ("kind", "supercategory", "landmark")
+FRAMES = [("same", "same supercategory"), ("near", "same kind")]  # of names of supercategories
 LANDMARKS = HIERARCHY[["split", "landmark_id"]].assign(
     name=[f"Place {number}" if number != 2 else "unknown" for _, number in PLACES], commons_url=""
 )
@@ -195,13 +198,20 @@ def test_report_and_export_take_names_as_queries(
     assert np.asarray(embedded.vectors["names of train"]).shape == (3, 16)
     # no photo is of a landmark, so none counts as found or missed there
     assert "find another landmark" not in page
+    assert set(pd.read_csv(tmp_path / "report" / "classes.csv")["level"]) == {*LEVELS[:2]}
+    assert json.dumps({"levels": LEVELS[:2]})[1:-1] in page  # the table opens on the last
+    photos = parse(tmp_path / "report").xpath("//div[@class='found']/figure")
+    frames = {(photo.get("class"), text(photo.xpath(".//b")[0])) for photo in photos}
+    assert {*FRAMES} <= frames
+    assert frames <= {*FRAMES, ("far", "another kind")}
     assert (
         guarded(lambda: app(["evaluations", "map", str(work), "--out", str(tmp_path / "map")])) == 0
     )
     copied = shutil.copytree(work, tmp_path / "work")
     pages = ["--out", str(tmp_path / "pages")]
     assert guarded(lambda: app(["evaluations", "compare", str(work), str(copied), *pages])) == 0
-    assert (tmp_path / "pages" / "comparison.html").exists()
+    legend = parse(tmp_path / "pages", "comparison").xpath("//ul[@class='legend']/li")
+    assert [(part.get("class"), text(part)) for part in legend][:2] == FRAMES
 
 
 NETWORK = """

@@ -29,8 +29,8 @@ def page(run: MadeRun, **options: Any) -> Any:
     return parse(write(run, **options))
 
 
-def parse(report: Path) -> Any:
-    return lxml.html.fromstring((report / "report.html").read_text("utf-8"))
+def parse(folder: Path, name: str = "report") -> Any:
+    return lxml.html.fromstring((folder / f"{name}.html").read_text("utf-8"))
 
 
 def text(element: Any) -> str:

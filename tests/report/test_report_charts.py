@@ -1,10 +1,13 @@
+import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -13,6 +16,7 @@ from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
 from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares
+from hgld.report import charts
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
@@ -20,7 +24,8 @@ from hgld.report.curve_charts import plan_curves
 from hgld.report.examples import Images, class_paths
 from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
-from tests.made_run import MadeRun, make_run
+from hgld.tasks import watched_by
+from tests.made_run import WEIGHTS, MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
 
 LAKE, BAY, CHURCH = ("natural", "lake"), ("natural", "bay"), ("human-made", "church")
@@ -42,8 +47,21 @@ def test_of_many_classes_the_most_mistaken_have_a_row_and_no_query_is_lost() -> 
     right = [((f"c{i:02}",), (f"c{i:02}",)) for i in range(30) for _ in range(3)]
     found = count_confusion([*right, (("c28",), ("c29",))], shown=5)
     assert found.names == ("c00", "c01", "c28", "c29", "26 others")
-    assert found.queries == 91 and found.counts[2].tolist() == [0, 0, 3, 1, 0]
+    assert found.queries == 91 and found.counts[2].tolist() == [0, 0, 3, 1, 0, 0]
     assert found.counts[4, 4] == 78
+
+
+def test_a_mistake_between_two_of_the_others_is_none_of_the_right_ones() -> None:
+    names = [f"c{i:02}" for i in range(6)]
+    mistakes = [(("c00",), ("c01",))] * 2 + [(("c04",), ("c05",))]
+    found = count_confusion([*(((name,), (name,)) for name in names), *mistakes], shown=3)
+    assert found.names == ("c00", "c01", "4 others")
+    assert found.columns[2:] == ("4 others", "another of the others")
+    assert found.counts.tolist() == [[1, 2, 0, 0], [0, 1, 0, 0], [0, 0, 4, 1]]
+    assert found.counts.trace() == found.queries - found.wrong
+    last = found.table().iloc[-1]
+    assert (last["first image"], last["share"]) == ("another of the others", 0.2)
+    assert draw_confusion(found, "group", LIGHT).png().startswith(b"\x89PNG")
 
 
 def test_class_means_are_those_of_a_plain_loop() -> None:
@@ -83,6 +101,24 @@ def test_the_nearest_class_is_found_by_angle_not_length() -> None:
     assert found is not None and found.together == pytest.approx(3 / 5)
 
 
+@pytest.mark.parametrize(
+    ("kept", "title", "caption"),
+    [
+        (5, "of the classes the nearest one is of the same super", "each landmark of the"),
+        (4, "of 4 random classes the nearest of these is of the same super", "4 of the 5 landmark"),
+    ],
+)
+def test_a_map_of_some_classes_says_so(run: MadeRun, kept: int, title: str, caption: str) -> None:
+    measured = measure(run)
+    some = {
+        name: replace(found, classes=found.classes[:kept], means=found.means[:kept])
+        for name, found in measured.rankings.items()
+    }
+    (plan,) = charts._plan_map(replace(measured, rankings=some))
+    assert title in plan.title and caption in plan.caption
+    assert ("among these classes alone" in plan.caption) == (kept < 5)
+
+
 def test_too_few_classes_or_a_single_coarse_one_have_no_map() -> None:
     assert place_classes(np.eye(3), [("a",), ("a",), ("b",)]) is None
     assert place_classes(np.eye(5), [("a",)] * 5) is None
@@ -96,6 +132,35 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
     }
     assert counts.largest_share() == ("human-made", 0.6)
     assert counts.by_group[LAKE] == 2 and sum(counts.by_group.values()) == 5
+
+
+def counts_of(levels: tuple[str, ...], paths: list[str]) -> Counts:
+    rows = [(i, json.dumps(dict(zip(levels, path, strict=True)))) for i, path in enumerate(paths)]
+    hierarchy = pd.DataFrame(rows, columns=["landmark_id", "path"]).assign(split="train")
+    return Counts(hierarchy, hierarchy[["split", "landmark_id"]], levels)
+
+
+@pytest.mark.parametrize(
+    ("paths", "title"),
+    [
+        (["a0", "a1", "b2"], "a is the largest of 2 group classes"),
+        (["a0", "a1", "b2", "b3"], "How many leaf classes each group has"),
+    ],
+)
+def test_of_groups_of_equal_size_none_is_called_the_largest(paths: list[str], title: str) -> None:
+    _, groups, *_ = charts._plan_counts(counts_of(("group", "leaf"), paths))
+    assert groups.title == title and groups.table is not None
+    assert groups.table["group"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "title", "left_out"),
+    [("abcde", "From a to d", ""), ("abcdef", "From a to d", " Levels below d are not drawn.")],
+)
+def test_the_rings_are_called_by_the_levels_that_they_show(levels, title, left_out) -> None:
+    plans = charts._plan_counts(counts_of(tuple(levels), ["x" * len(levels)]))
+    (rings,) = (plan for plan in plans if plan.name == "sunburst")
+    assert rings.title == title and rings.caption.endswith(f"level is inside.{left_out}")
 
 
 @pytest.mark.parametrize(
@@ -214,6 +279,17 @@ def test_confusion_of_many_classes_keeps_the_font_and_takes_both_columns() -> No
         for text in drawing.figure.axes[0].get_xticklabels()
     }
     assert sizes == {8.5}
+
+
+def test_losses_are_those_of_the_weights_that_were_measured(run: MadeRun) -> None:
+    """A run by another name keeps its curve; another model by the name of a run has none."""
+    run.evaluation["models"]["plain"] |= {"weights_sha256": WEIGHTS["good"], "steps": 3}
+    run.evaluation["models"]["good"]["weights_sha256"] = "2" * 64
+    said: list[str] = []
+    with watched_by(None, said.append):
+        (plan,) = charts._plan_losses(measure(run), run.models)
+    assert plan.title == "In 3 steps the loss of plain went from 1 to 0.33"
+    assert said == [f"report: {run.models} has no losses of the weights of good; none are drawn"]
 
 
 def measure(run: MadeRun) -> ChartData:

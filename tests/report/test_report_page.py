@@ -120,6 +120,15 @@ def test_queries_without_a_value_are_counted(report: Path) -> None:
     assert "AP:landmark: 10" in text(parse(report).xpath("//section")[0])
 
 
+def test_queries_that_have_no_severity_are_not_called_those_without_a_right_image(
+    run: MadeRun,
+) -> None:
+    run.evaluation["metrics"] += ["MS", "MS over kind"]
+    run.evaluation["models"]["good"]["skipped"] |= {"MS": 4}
+    words = text(page(run, grid_queries=0).xpath("//section")[0])
+    assert "left out: AP:landmark: 10. MS: only queries whose first image is wrong have" in words
+
+
 def test_inverted_queries_are_counted_below_the_figures(report: Path, run: MadeRun) -> None:
     assert [text(one) for one in parse(report).xpath("//p[starts-with(., 'H-AP: for')]")] == [
         "H-AP: for 7 of 10 queries, so many images share a finer class that each counts less than "
