@@ -83,6 +83,26 @@ def _draw_below(random: np.ndarray, below: int) -> int:
 
 
 @kernel
+def _draw_place(
+    runs: np.ndarray, first: int, left: np.ndarray, ended: bool, random: np.ndarray
+) -> int:
+    """Draw a place from the first on; if no more runs come, one of the fullest.
+
+    These make as many batches as possible. Which of equally full ones is left to chance, or the
+    same classes would meet in every epoch.
+    """
+    if not ended:
+        return int(first + _draw_below(random, len(runs) - first))
+    place, equal = first, 1
+    for other in range(first + 1, len(runs)):
+        more = left[runs[other]] - left[runs[place]]
+        equal = 1 if more > 0 else equal + (more == 0)
+        if more > 0 or (more == 0 and _draw_below(random, equal) == 0):
+            place = other
+    return place
+
+
+@kernel
 def _play(
     classes: np.ndarray,
     left: np.ndarray,
@@ -116,13 +136,8 @@ def _play(
                     opened[base + count[lane]] = queues[following[lane]]
                     following[lane] += 1
                     count[lane] += 1
-                place = tried
-                if tail:  # no more runs: take the fullest first, for as many batches as possible
-                    for other in range(tried + 1, count[lane]):
-                        if left[opened[base + other]] > left[opened[base + place]]:
-                            place = other
-                else:
-                    place = tried + _draw_below(random, count[lane] - tried)
+                open_runs = opened[base : base + count[lane]]
+                place = _draw_place(open_runs, tried, left, tail, random)
                 run = opened[base + place]
                 opened[base + place] = opened[base + tried]
                 opened[base + tried] = run
@@ -297,7 +312,7 @@ def _take(
 ) -> None:
     """Fill the cells with runs of different classes of the parent, at random.
 
-    At the end of a lane the fullest runs come first, for as many batches as possible.
+    At the end of a lane the fullest runs come first.
     """
     places = np.empty(runs.runs_in[parent], np.int64)
     number, taken = 0, 0
@@ -306,13 +321,7 @@ def _take(
             places[number] = run
             number += 1
     for tried in range(number):
-        chosen = tried
-        if ended:
-            for other in range(tried + 1, number):
-                if runs.left[places[other]] > runs.left[places[chosen]]:
-                    chosen = other
-        else:
-            chosen = tried + _draw_below(random, number - tried)
+        chosen = _draw_place(places, tried, runs.left, ended, random)
         places[tried], places[chosen] = places[chosen], places[tried]
         run = places[tried]
         if seen[runs.classes[run]] != step:

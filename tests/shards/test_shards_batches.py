@@ -290,8 +290,12 @@ def test_by_size_large_groups_meet_more_often() -> None:
     assert np.corrcoef(met, fours)[0, 1] > 0.97 and met.max() > 2.5 * met.min()
 
 
-def test_by_chance_each_pair_of_classes_meets_equally_often() -> None:
-    samples, options = samples_of([8] * 10), BatchOptions(4, 4)
+@pytest.mark.parametrize("order", ["random", "shards"])
+def test_by_chance_each_pair_of_classes_meets_equally_often(
+    order: Literal["random", "shards"],
+) -> None:
+    """In the order of shards, too, if the window holds all runs."""
+    samples, options = samples_of([8] * 10), BatchOptions(4, 4, order=order)
     met = np.zeros((10, 10))
     for epoch in range(400):  # 5 batches an epoch, each of 6 of the 45 pairs
         for batch in plan_epoch(samples, options, seed=0, epoch=epoch):
@@ -301,6 +305,21 @@ def test_by_chance_each_pair_of_classes_meets_equally_often() -> None:
     assert times.sum() == 400 * 5 * 6
     # chi-square of 44 degrees of freedom: beyond 85 in 2 of 10,000 cases
     assert ((times - times.mean()) ** 2 / times.mean()).sum() < 85
+
+
+def test_in_a_small_window_classes_of_one_shard_meet_more_often() -> None:
+    labels = np.repeat(np.arange(40), 8)
+    samples = Samples(np.stack([labels // 5, labels], 1), labels % 5, labels // 5)
+    first, second = np.triu_indices(40, 1)
+    same = first // 5 == second // 5
+    for window, least, most in ((8, 3, 6), (16, 1.5, 3), (40, 0.9, 1.1)):
+        met, options = np.zeros((40, 40)), BatchOptions(4, 4, order="shards", window=window)
+        for epoch in range(200):
+            for batch in plan_epoch(samples, options, seed=1, epoch=epoch):
+                here = np.unique(labels[batch])
+                met[np.ix_(here, here)] += 1
+        times = met[first, second]
+        assert least < times[same].mean() / times[~same].mean() < most
 
 
 def test_too_few_groups_for_a_combination_are_refused() -> None:
@@ -551,10 +570,10 @@ RECORDED: dict[str, tuple[dict[str, Any], str]] = {
     "cap": ({"images_cap": 8}, "3e4e2a99a2f698ef"),
     "groups": ({"groups_per_batch": 2}, "61692ee18b07e7c2"),
     "combination": ({"groups_per_batch": 2, "batches_per_combination": 2}, "d2086c299aadfe30"),
-    "shards": ({"order": "shards", "window": 64}, "32d17237c726397f"),
+    "shards": ({"order": "shards", "window": 64}, "f0c228971601ecf4"),
     "lanes": (
         {"order": "shards", "window": 64, "lanes": 2, "small_classes": "repeat"},
-        "d487e7c02cd50f07",
+        "1d67987ff68de79f",
     ),
 }
 
