@@ -299,6 +299,45 @@ def test_photos_of_256_px_and_max_pooling_belong_to_the_comparison_with_other_me
         ]
 
 
+def test_a_pipeline_in_the_work_folder_of_its_base_leaves_the_models_where_they_are() -> None:
+    kept = [p for p in Path("pipelines").glob("*.toml") if "leaves its models" in p.read_text()]
+    for path in kept:
+        (base,) = re.findall(r"--work work/(\S+)", path.read_text("utf-8"))[:1]
+        own, others = (
+            {name for names in load_pipeline(file, []).train.models().values() for name in names}
+            for file in (path, path.with_stem(base))
+        )
+        assert own & others <= {"pretrained"}, path.stem
+    assert len(kept) >= 18
+
+
+# By hand from the text of 2021 (section 4, appendix B.2): rate, epochs after which the rate falls.
+SAID_2021 = {
+    "roadmap-2021-sop": (1e-5, [30, 70]),
+    "roadmap-2021-sop-256": (1e-5, [30, 70]),
+    "roadmap-2021-sop-deit": (1e-5, [25, 50]),
+    "roadmap-2021-cub": (1e-6, []),
+    "roadmap-2021-cub-256": (1e-6, []),
+    "roadmap-2021-cub-deit": (1e-6, []),
+    "roadmap-2021-inat-base": (1e-5, [30, 70]),
+    "roadmap-2021-inat-base-deit": (1e-5, [30, 70]),
+}
+
+
+@pytest.mark.parametrize("name", SAID_2021)
+def test_a_recipe_of_2021_has_the_values_of_its_text(name: str) -> None:
+    train, (lr, drops) = resolved(name).train, SAID_2021[name]
+    assert train.classes_per_batch * train.images_per_class == 128 and len(train.seeds) == 5
+    is_deit = name.endswith("deit")
+    assert train.backbone.startswith("deit_small_distilled" if is_deit else "resnet50")
+    assert train.dim == (384 if is_deit else 512)
+    run = train.runs["roadmap"]
+    assert run.loss_options == {"preset": "paper", "lam": 0.5, "calibration": "pair"}
+    assert (run.lr, run.head_lr, run.gamma) == (lr, 2 * lr, 0.3)
+    epoch = run.steps / EPOCHS[name]["epochs"]
+    assert [round(step / epoch) for step in run.milestones] == drops
+
+
 # By hand from the texts: photos of a batch, rate, weight decay, epochs after which the rate falls.
 SAID = {
     "smooth-ap-sop": (224, 1e-5, 4e-5, [30, 70]),

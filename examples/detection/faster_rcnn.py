@@ -7,7 +7,7 @@ compiled operators (the wheel that belongs to the installed torch), and its weig
 
 Rolinek et al. (2020, section 5.2) give 12 epochs of batches of 8 and the rate 0.1, a tenth of it
 after 9. They do not give, and here are: photos of 600 to 1,000 px, flips, momentum 0.9, weight
-decay 1e-4, no difficult boxes in training, and the memory over whole batches.
+decay 1e-4, and no difficult boxes in training.
 """
 
 import argparse

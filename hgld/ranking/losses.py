@@ -1,8 +1,9 @@
 """The losses of the five papers and those that they train beside them, in one module.
 
 Functions take (Q, G) scores and levels and return (Q,) losses; modules take embeddings and label
-paths and return one number to train on. Each docstring gives the equation. Losses whose figures the
-papers only quote are not here: MS, SEC, HORDE, Triplet SCT, ProxyGML.
+paths and return one number to train on. Each docstring gives the equation. Of the losses whose
+figures the papers only quote some are here (XBM, FastAP, ProxyNCA++), others are not: MS, SEC,
+HORDE, Triplet SCT, ProxyGML, LiftedStruct, MIC, Margin, Divide, and those of still older methods.
 """
 
 from hgld.ranking.baselines import (

@@ -40,13 +40,31 @@ class Listing:
         """Build a listing from lines with the class of every level; the finest one names the class.
 
         Raises:
-            InvalidData: a finest class has two parents.
+            InvalidData: a finest class has two parents, or a training image is in another split.
         """
+        _require_trained_alone(lines)
         lines = lines.assign(space=lines["split"].map(SPACE_OF_SPLIT).astype("str"))
         _require_one_path(lines, levels)
         classes = lines.drop_duplicates(CLASS)[[*CLASS, *levels]].reset_index(drop=True)
         images = lines.drop(columns=["space", *levels])
         return cls(images, classes.assign(name=classes[levels[-1]]), tuple(levels))
+
+
+def _require_trained_alone(lines: pd.DataFrame) -> None:
+    """Require that a file of images is in the training split alone, if it is there."""
+    if "offset" in lines:  # images of tars share their paths
+        return
+    trained = lines["split"] == "train"
+    both = lines[~trained & lines["path"].isin(lines.loc[trained, "path"])]
+    if both.empty:
+        return
+    second = both.iloc[0]
+    first = lines[trained & (lines["path"] == second["path"])].iloc[0]
+    raise InvalidData(
+        f"{second['file']} line {second['line']}: {second['path']} is in {second['split']}, but "
+        f"{first['file']} line {first['line']} trains on it; expected each photo on one side "
+        f"({len(both)} such photos); get the lists again"
+    )
 
 
 def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:

@@ -599,24 +599,31 @@ HEADER = "image_id class_id super_class_id path\n"
         ("cub", "classes.txt", "201 201.New\n"),
         ("cub", "image_class_labels.txt", "1 1\n"),
         ("sfm_120k", "retrieval-SfM-120k.pkl", "<html>"),
+        ("uned", "info_files/met/train.json", '[{"path": "a.jpg", "class_id": -1}]'),
+        ("ilias", "image_ids/positive_ids.txt", ""),
+        ("ilias", "image_ids/positive_ids.txt", "bird_1/query/a.jpg"),
+        ("ilias", "image_ids/positive_ids.txt", "nothing_1/pos/a.jpg"),
     ],
 )  # fmt: skip
 def test_the_refusal_of_a_damaged_list_says_what_to_do(
     kind: str, file: str, text: str, tmp_path: Path
 ) -> None:
     (WRITERS[kind](tmp_path) / file).write_text(text, "utf-8")
-    done = r".*expected .*; (get (it|the (file|list)) again|unpack it|correct the line|add the )"
+    done = (
+        r".*expected .*; (get (it|both|the (file|list)) again|unpack it|correct the line|add the )"
+    )
     with pytest.raises(InvalidData, match=done):
         collected(of(kind, tmp_path))
 
 
 def test_the_three_test_sets_of_vehicle_id(tmp_path: Path) -> None:
     folder = write_vehicle_id(tmp_path)
-    small, large = (
-        splits_of(of("vehicle_id", folder, vehicle_id_test=size)) for size in ("small", "large")
+    small, medium, large = (
+        splits_of(of("vehicle_id", folder, vehicle_id_test=size))
+        for size in ("small", "medium", "large")
     )
     assert small == {"train": [1, 2, 3, 4], "evaluation": [5, 6]}
-    assert large == {"train": [1, 2, 3, 4], "evaluation": [5, 6, 7, 8]}
+    assert medium == large == {"train": [1, 2, 3, 4], "evaluation": [5, 6, 7, 8]}
     dropped = collected(of("vehicle_id", folder))[3]
     assert (dropped["reason"] == "not in list").sum() == 8
     assert paths_of(of("vehicle_id", folder))["train", 5] == {"vehicle": "vehicle 5"}
@@ -637,6 +644,43 @@ def test_models_of_the_two_tables_of_sfm_are_different_landmarks(tmp_path: Path)
     assert paths_of(context)["train", 5] == {"model": "val 1"}
     _, images, _, dropped = collected(context)
     assert dropped.empty and images["image_id"].iloc[17] == f"ims/01/00/00/1{1:039x}"
+
+
+@pytest.mark.parametrize("kind", ["sfm_120k", "uned"])
+def test_a_photo_that_is_trained_on_and_searched_for_is_refused(kind: str, tmp_path: Path) -> None:
+    folder = WRITERS[kind](tmp_path)
+    if kind == "sfm_120k":
+        file = folder / "retrieval-SfM-120k.pkl"
+        tables = pickle.loads(file.read_bytes())
+        tables["val"]["cids"][2] = tables["train"]["cids"][0]
+        file.write_bytes(pickle.dumps(tables))
+    else:
+        train, test = (folder / f"info_files/cars/{name}.json" for name in ("train", "test"))
+        entries = json.loads(test.read_text()) + json.loads(train.read_text())[:1]
+        test.write_text(json.dumps(entries))
+    says = (
+        r"line \d+: \S+ is in (test|evaluation), but \S+.* line 1 trains on it; expected each photo"
+    )
+    with pytest.raises(InvalidData, match=says):
+        collected(of(kind, folder))
+
+
+@pytest.mark.parametrize(
+    ("side", "column", "value", "says"),
+    [
+        ("val", "cids", "../x", r"val\.cids\[0\] is '\.\./x'; expected a photo's id; get it again"),
+        ("train", "cluster", "a", r"train\.cluster\[0\] is 'a'; expected a number; get it again"),
+    ],
+)
+def test_a_table_of_sfm_with_another_content_is_named(
+    tmp_path: Path, side: str, column: str, value: str, says: str
+) -> None:
+    file = write_sfm_120k(tmp_path) / "retrieval-SfM-120k.pkl"
+    tables = pickle.loads(file.read_bytes())
+    tables[side][column][0] = value
+    file.write_bytes(pickle.dumps(tables))
+    with pytest.raises(InvalidData, match=says):
+        collected(of("sfm_120k", tmp_path))
 
 
 def test_arrays_of_numpy_are_read_from_the_pickle_of_sfm(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
         if row["object"] not in places:
             raise InvalidData(
                 f"{source / str(row['file'])} line {row['line']}: {file} has no object "
-                f"'{row['object']}'; expected the taxonomy of the same release"
+                f"'{row['object']}'; expected the taxonomy of the same release; get both again"
             )
         row |= dict(zip(LEVELS, places[str(row["object"])], strict=False))
     lines = pd.DataFrame(rows)
@@ -93,6 +93,8 @@ def _read_list(source: Path, name: str) -> Iterator[dict[str, object]]:
     folder, split = LISTS[name]
     form = re.compile(rf"([^/,]*_(\d{{1,6}}))/{folder}/[^/,]+")
     lines = read_text(source / name, "the ids of the photos").splitlines()
+    if not "".join(lines).strip():
+        raise InvalidData(f"{source / name}: no lines; expected the ids of photos; get it again")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -100,7 +102,8 @@ def _read_list(source: Path, name: str) -> Iterator[dict[str, object]]:
         found = form.fullmatch(path)
         if found is None:
             raise InvalidData(
-                f"{source / name} line {number}: '{path}'; expected OBJECT_NUMBER/{folder}/PHOTO"
+                f"{source / name} line {number}: '{path}'; expected OBJECT_NUMBER/{folder}/PHOTO; "
+                "get it again"
             )
         yield {
             "path": f"ilias_core/{path}", "split": split, "landmark_id": int(found[2]),

@@ -50,9 +50,13 @@ def _read_table(file: Path, tables: Any, side: str) -> pd.DataFrame:
         ) from None
     for number, (photo, model) in enumerate(pairs):
         if not isinstance(photo, str) or not photo.isalnum() or len(photo) < 6:
-            raise InvalidData(f"{file}: {side}.cids[{number}] is {photo!r}; expected a photo's id")
+            raise InvalidData(
+                f"{file}: {side}.cids[{number}] is {photo!r}; expected a photo's id; get it again"
+            )
         if not isinstance(model, Integral):
-            raise InvalidData(f"{file}: {side}.cluster[{number}] is {model!r}; expected a number")
+            raise InvalidData(
+                f"{file}: {side}.cluster[{number}] is {model!r}; expected a number; get it again"
+            )
     return pd.DataFrame(
         {
             "path": [f"ims/{p[-2:]}/{p[-4:-2]}/{p[-6:-4]}/{p}" for p, _ in pairs],

@@ -89,7 +89,7 @@ def _entries(path: Path) -> Iterator[tuple[str, int]]:
         if not isinstance(image, str) or not image or ".." in Path(image).parts or not is_class:
             raise InvalidData(
                 f"{path} entry {number}: {str(entry)[:60]}; expected a path below images/ and a "
-                f"class_id from 0 to {MOST - 1:,}"
+                f"class_id from 0 to {MOST - 1:,}; get it again"
             )
         assert isinstance(found, int)
         yield image, found
