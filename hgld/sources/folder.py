@@ -260,7 +260,10 @@ def _report_unnamed(judged: pd.DataFrame, finest: str, file: str) -> None:
 
 
 def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
-    """Return the rows if paths, splits and classes are sound; else raise with all faults."""
+    """Return the rows if paths, splits and classes are sound; else raise with all faults.
+
+    Classes are in Unicode's composed form, as decisions are: macOS decomposes names of folders.
+    """
     outside = (
         f"{row}: path '{path}' is no file inside the folder"
         for row, path in rows["path"].items()
@@ -276,7 +279,7 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     faults += [*_told_once(alike, "write each name in one way"), *_wrong_parents(rows, levels)]
     if faults:
         raise InvalidData(f"{path}: {'; '.join(faults)}")
-    return rows
+    return rows.assign(**{level: rows[level].str.normalize("NFC") for level in levels})
 
 
 def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:

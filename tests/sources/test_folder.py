@@ -391,6 +391,13 @@ def test_without_a_csv_the_first_folder_is_the_class(context: StageContext) -> N
     assert dropped[["image_id", "reason"]].to_numpy().tolist() == [["d.jpg", "empty label"]]
 
 
+def test_a_class_has_its_composed_name_and_its_files_keep_theirs(context: StageContext) -> None:
+    context, folder = sub_folders(context, "cafe\u0301/a.jpg", "elk/b.jpg")
+    landmarks, images, *_ = collected(context, folder)
+    assert landmarks["name"].tolist() == ["caf\u00e9", "elk"]
+    assert sorted(images["image_id"]) == ["cafe\u0301/a.jpg", "elk/b.jpg"]
+
+
 def test_first_folders_named_as_splits_are_the_splits(context: StageContext) -> None:
     context, folder = sub_folders(context, "train/elk/a.jpg", "val/fox/b.jpg", "test/cod/c.jpg")
     landmarks, images, *_ = collected(context, folder)
