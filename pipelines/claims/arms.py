@@ -123,7 +123,7 @@ COS_FACE = Arm("CosFace", "CosFace")
 HIERARCHICAL_PROXIES = _hierarchical("hierarchical proxies", "HierarchicalProxies")
 
 # A batch of 64 is the usual one. Each size chooses its own rates.
-SIZES, SIZES_MADE = (4, 16, 64), (4, 8, 16)
+SIZES, SIZES_MADE = (4, 16, 64), (4, 16)
 BY_SIZE = {
     classes: tuple(
         arm

@@ -20,7 +20,7 @@ from pipelines.claims.runs import Batches
 
 __all__ = ["OPTIONS", "Images", "fine_tune", "measure_images", "read_images"]
 
-OPTIONS = TrainOptions(backbone="offline:efficientnet-lite0", dim=256, image_size=96)
+OPTIONS = TrainOptions(backbone="offline:efficientnet-lite0", dim=256, image_size=64)
 
 
 @dataclass(frozen=True)
