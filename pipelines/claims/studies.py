@@ -159,7 +159,8 @@ def run_studies(
     kept.mkdir(parents=True, exist_ok=True)
     if "head" in names:
         read_photos(shards, kept)  # once, before the processes need them
-    tasks = [Fold(name, fold, shards, kept) for name in names for fold in folds]
+    # the longest first, so that the processes end together
+    tasks = [Fold(name, fold, shards, kept) for name in reversed(names) for fold in folds]
     found = map_tasks(run_fold, tasks, "Folds", processes)
     for name in names if {*folds} == {*range(FOLDS)} else ():
         own = [f for task, f in zip(tasks, found, strict=True) if task.study == name]
