@@ -42,29 +42,13 @@ class Listing:
         Raises:
             InvalidData: a finest class has two parents, or a training image is in another split.
         """
-        _require_trained_alone(lines)
+        if "offset" not in lines:  # images of a tar share its path
+            require_apart(lines, "photo", "path")
         lines = lines.assign(space=lines["split"].map(SPACE_OF_SPLIT).astype("str"))
         _require_one_path(lines, levels)
         classes = lines.drop_duplicates(CLASS)[[*CLASS, *levels]].reset_index(drop=True)
         images = lines.drop(columns=["space", *levels])
         return cls(images, classes.assign(name=classes[levels[-1]]), tuple(levels))
-
-
-def _require_trained_alone(lines: pd.DataFrame) -> None:
-    """Require that a file of images is in the training split alone, if it is there."""
-    if "offset" in lines:  # images of tars share their paths
-        return
-    trained = lines["split"] == "train"
-    both = lines[~trained & lines["path"].isin(lines.loc[trained, "path"])]
-    if both.empty:
-        return
-    second = both.iloc[0]
-    first = lines[trained & (lines["path"] == second["path"])].iloc[0]
-    raise InvalidData(
-        f"{second['file']} line {second['line']}: {second['path']} is in {second['split']}, but "
-        f"{first['file']} line {first['line']} trains on it; expected each photo on one side "
-        f"({len(both)} such photos); get the lists again"
-    )
 
 
 def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
@@ -108,22 +92,27 @@ def read_text(path: Path, what: str) -> str:
         raise InvalidData(f"{path}: not UTF-8 text; expected {what}; unpack it again") from None
 
 
-def require_apart(lines: pd.DataFrame, noun: str) -> None:
-    """Require that no class of the training split is in another split.
+def require_apart(lines: pd.DataFrame, noun: str, column: str = "landmark_id") -> None:
+    """Require that nothing of the training split, by default no class, is in another split.
+
+    Args:
+        lines: split, file and line of each image, and the column.
+        noun: what the column names, for the message.
+        column: that tells the things apart.
 
     Raises:
-        InvalidData: one is; the first line of each side is named.
+        InvalidData: something is; the first line of each side is named.
     """
     trained = lines["split"] == "train"
-    both = lines[~trained & lines["landmark_id"].isin(lines.loc[trained, "landmark_id"])]
+    both = lines[~trained & lines[column].isin(lines.loc[trained, column])]
     if both.empty:
         return
     second = both.iloc[0]
-    first = lines[trained & (lines["landmark_id"] == second["landmark_id"])].iloc[0]
+    first = lines[trained & (lines[column] == second[column])].iloc[0]
     raise InvalidData(
-        f"{second['file']} line {second['line']}: {noun} {second['landmark_id']} is searched for, "
+        f"{second['file']} line {second['line']}: {noun} {second[column]} is searched for, "
         f"but {first['file']} line {first['line']} trains on it; expected no {noun} on both "
-        f"sides ({both['landmark_id'].nunique()} are on both); get the lists again"
+        f"sides ({both[column].nunique()} are on both); get the lists again"
     )
 
 

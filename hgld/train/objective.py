@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -57,7 +56,7 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
         torch.manual_seed(seed)
         try:
             loss = _build(run, class_labels, dim)
-            _try_out(loss, class_labels, dim)
+            _try_out(run, class_labels[:2], dim)
         except ShapeError as error:
             raise UsageError(f"train.runs: {run.loss}: {error}") from None
     if run.memory and not takes_references(loss):
@@ -68,12 +67,15 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
     return loss
 
 
-def _try_out(loss: nn.Module, class_labels: np.ndarray, dim: int) -> None:
-    """Compute the loss of four images once, since most values are checked where they are used."""
-    labels = torch.from_numpy(np.repeat(class_labels[:2], 2, axis=0))
+def _try_out(run: RunOptions, class_labels: np.ndarray, dim: int) -> None:
+    """Compute the loss of two images of each class, as most values are checked where they are used.
+
+    It is another one of few classes: a step would change the state of some losses.
+    """
+    labels = torch.from_numpy(np.repeat(class_labels, 2, axis=0))
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of four images
-        deepcopy(loss)(torch.randn(len(labels), dim), labels)
+        warnings.simplefilter("ignore")  # of so few images
+        _build(run, class_labels, dim)(torch.randn(len(labels), dim), labels)
 
 
 def csl_margins(levels: int) -> tuple[float, ...]:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["small_disk"]
+from tests.sources.file_server import Files
+
+__all__ = ["asked_of_read_only", "small_disk"]
 
 
 @contextmanager
@@ -29,6 +31,18 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[], None]]:
         yield lambda: _grow(folder)
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def asked_of_read_only(
+    fetch: Callable[[], None], folder: Path, files: Files
+) -> list[tuple[str, str]]:
+    """What a second fetch asks for, whose folder cannot be written any more."""
+    with small_disk(folder, 1_000_000):
+        fetch()
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        files.asked.clear()
+        fetch()
+    return files.asked
 
 
 def _grow(folder: Path) -> None:

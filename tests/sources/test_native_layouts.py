@@ -659,7 +659,7 @@ def test_a_photo_that_is_trained_on_and_searched_for_is_refused(kind: str, tmp_p
         entries = json.loads(test.read_text()) + json.loads(train.read_text())[:1]
         test.write_text(json.dumps(entries))
     says = (
-        r"line \d+: \S+ is in (test|evaluation), but \S+.* line 1 trains on it; expected each photo"
+        r"line \d+: photo \S+ is searched for, but \S+.* line 1 trains on it; expected no photo on"
     )
     with pytest.raises(InvalidData, match=says):
         collected(of(kind, folder))

@@ -36,7 +36,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
         )
         for name, split in FILES.items()
     )
-    require_apart(lines.assign(landmark_id=lines["class_id"]), "product")
+    require_apart(lines, "product", "class_id")
     names = _name_super_classes(lines)
     return Listing.of_lines(
         pd.DataFrame(
