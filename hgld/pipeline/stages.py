@@ -48,7 +48,7 @@ class Stage:
             stage's options, and refuses options that do not fit the data. It is called as soon as
             earlier stages have written the tables, so that a run does not stop for a typo after
             hours of training.
-        aside: "module:function" that returns work for a process of its own, or None; asked when an
+        aside: "module:function" that returns work for a separate process, or None; asked when an
             earlier stage of the same run begins, and waited for by this one.
         served_by: "module:function", a context manager that stands in for the network.
         in_parts: tables that the function reads in parts, as ``LargeTable``.
@@ -83,9 +83,16 @@ _OF_PHOTOS = ("embed.images", "embed.photos")
 _LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
 _CLASSES = ("folder", "native")
 _KINDS = (*_LANDMARKS, *_CLASSES)
-_COMPILING = "hgld.ranking.first_call:plan_compiling"
 LINKING = ("linked", "links", "ancestry")  # how classes got their items, in a release
 
+_collect = partial(
+    Stage,
+    "collect",
+    reads=("source",),
+    writes=("landmarks", "images", "queries", "images_dropped"),
+    unit="images",
+    revision=2,
+)
 _link = partial(
     Stage,
     "link",
@@ -109,6 +116,39 @@ _hint = partial(
     writes=("class_hints", "superclasses", "class_labels"),
     uses=("cluster",),  # the names of the levels
     unit="classes met",
+)
+_label = partial(
+    Stage,
+    "label",
+    reads=("source", "landmarks"),
+    writes=("hierarchy", "label_dropped"),
+    balance=Balance("landmarks", "hierarchy", "label_dropped"),
+)
+_label_decided = partial(
+    _label,
+    "hgld.hierarchy.label:build_labels",
+    "Build the hierarchical labels from the reviewed decisions.",
+    reads=(
+        "landmarks",
+        "instance_of",
+        "misses",
+        "landmark_values",
+        "clean_dropped",
+        "taxonomy",
+        "decisions",
+        "overrides",
+        "agreement",
+    ),
+    writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
+)
+_evaluate = partial(
+    Stage,
+    "evaluate",
+    writes=("evaluation", "per_query", "ranked_levels"),
+    checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
+    aside="hgld.ranking.first_call:plan_compiling",
+    unit="measurements",
+    revision=5,
 )
 
 
@@ -142,30 +182,6 @@ def _release(
     )
 
 
-def _label_decided(kinds: tuple[str, ...], uses: tuple[str, ...] = ()) -> Stage:
-    """Return the stage that builds labels from decisions, for sources of these kinds."""
-    return Stage(
-        "label",
-        "hgld.hierarchy.label:build_labels",
-        "Build the hierarchical labels from the reviewed decisions.",
-        reads=(
-            "landmarks",
-            "instance_of",
-            "misses",
-            "landmark_values",
-            "clean_dropped",
-            "taxonomy",
-            "decisions",
-            "overrides",
-            "agreement",
-        ),
-        writes=("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped"),
-        when={**_FROM_WORDS, "source.family": kinds},
-        uses=uses,
-        balance=Balance("landmarks", "hierarchy", "label_dropped"),
-    )
-
-
 STAGES: tuple[Stage, ...] = (
     Stage(
         "fetch",
@@ -184,37 +200,22 @@ STAGES: tuple[Stage, ...] = (
         uses=("source",),
         revision=2,
     ),
-    Stage(
-        "collect",
+    _collect(
         "hgld.sources.gldv2:collect",
         "List the landmarks and images that the files hold.",
-        reads=("source",),
-        writes=("landmarks", "images", "queries", "images_dropped"),
-        unit="images",
         when={"source.family": _LANDMARKS},
-        revision=2,
     ),
-    Stage(
-        "collect",
+    _collect(
         "hgld.sources.folder:collect",
         "List the classes and images of a folder.",
-        reads=("source",),
-        writes=("landmarks", "images", "queries", "images_dropped"),
-        unit="images",
         when={"source.family": "folder"},
         uses=("source",),
-        revision=2,
     ),
-    Stage(
-        "collect",
+    _collect(
         "hgld.sources.native:collect",
         "List the classes and images of a data set in its own layout.",
-        reads=("source",),
-        writes=("landmarks", "images", "queries", "images_dropped"),
-        unit="images",
         when={"source.family": "native"},
         uses=("source",),
-        revision=2,
     ),
     _link(
         "hgld.hierarchy.link:link_classes",
@@ -343,38 +344,34 @@ STAGES: tuple[Stage, ...] = (
         unit="values",
         revision=5,
     ),
-    _label_decided(_LANDMARKS, uses=("cluster",)),  # the names of the levels
-    _label_decided(_CLASSES, uses=("cluster", "source")),  # the finest is the name of the class
-    Stage(
-        "label",
+    _label_decided(
+        when={**_FROM_WORDS, "source.family": _LANDMARKS},
+        uses=("cluster",),  # the names of the levels
+    ),
+    _label_decided(
+        when={**_FROM_WORDS, "source.family": _CLASSES},
+        uses=("cluster", "source"),  # the finest is the name of the class
+    ),
+    _label(
         "hgld.hierarchy.label:read_published",
         "Read the hierarchical labels from the published files.",
-        reads=("source", "landmarks"),
         writes=("train_labels", "index_labels", "hierarchy", "label_dropped"),
         when={"label.source": "published"},
-        balance=Balance("landmarks", "hierarchy", "label_dropped"),
     ),
-    Stage(
-        "label",
+    _label(
         "hgld.sources.folder:read_hierarchy",
         "Read the hierarchy from the folder's own CSV.",
-        reads=("source", "landmarks"),
-        writes=("hierarchy", "label_dropped"),
         when={"label.source": "folder"},
         uses=("source",),
         balance=Balance(  # by landmark_id alone: a folder's class has one number in both id spaces
             "landmarks", "hierarchy", "label_dropped", ("landmark_id",)
         ),
     ),
-    Stage(
-        "label",
+    _label(
         "hgld.sources.native:read_hierarchy",
         "Read the hierarchy from the data set's own files.",
-        reads=("source", "landmarks"),
-        writes=("hierarchy", "label_dropped"),
         when={"label.source": "native"},
         uses=("source",),
-        balance=Balance("landmarks", "hierarchy", "label_dropped"),
     ),
     Stage(
         "export",
@@ -399,43 +396,26 @@ STAGES: tuple[Stage, ...] = (
         },
         revision=4,
     ),
-    Stage(
-        "evaluate",
+    _evaluate(
         "hgld.evaluate:evaluate_models",
         "Measure hierarchical retrieval exactly.",
         reads=("shards", "models"),
-        writes=("evaluation", "per_query", "ranked_levels"),
         when={
             "evaluate.protocol": ("auto", "all-vs-all", "query-gallery", "gldv2-paper"),
             "evaluate.queries": "images",
         },
-        checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
-        aside=_COMPILING,
-        unit="measurements",
-        revision=5,
     ),
-    Stage(
-        "evaluate",
+    _evaluate(
         "hgld.evaluate:evaluate_officially",
         "Measure hierarchical retrieval, and GLDv2's official mAP@100.",
         reads=("shards", "models", "source", "images", "export_dropped", "queries"),
-        writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.protocol": "gldv2-official"},
-        checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
-        aside=_COMPILING,
-        unit="measurements",
-        revision=5,
     ),
-    Stage(
-        "evaluate",
+    _evaluate(
         "hgld.evaluate:evaluate_names",
         "Measure how well the names of classes find their photos.",
         reads=("shards", "models", "hierarchy", "landmarks"),
-        writes=("evaluation", "per_query", "ranked_levels"),
         when={"evaluate.queries": "names"},
-        checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
-        aside=_COMPILING,
-        unit="measurements",
         revision=2,
     ),
     Stage(
