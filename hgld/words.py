@@ -6,6 +6,7 @@ It imports the standard library only, so that ``hgld doctor`` can use it if a pa
 import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from textwrap import wrap
 
 # control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
@@ -45,6 +46,19 @@ def shortened(text: str, longest: int) -> str:
         ('church', 'chur…')
     """
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
+    """Return the text in lines, broken between words only; those below the first are indented.
+
+    Example:
+        >>> wrapped("one-and-twenty churches", 10, indent=2)
+        ['one-and-twenty', '  churches']
+    """
+    below = " " * indent
+    return wrap(
+        text, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def some_of(texts: Sequence[str], most: int, between: str = ", ") -> str:

@@ -4,7 +4,6 @@ Data goes to stdout, everything else to stderr. If stderr is not a terminal, a l
 replaces the progress bar.
 """
 
-import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager, contextmanager
@@ -28,7 +27,7 @@ from hgld.pipeline.counting import Summary
 from hgld.pipeline.lock import NEVER_RUN
 from hgld.pipeline.stages import Stage
 from hgld.tasks import Label
-from hgld.words import duration_text, progress_text
+from hgld.words import duration_text, progress_text, wrapped
 
 Item = TypeVar("Item")
 NOTE_INDENT = 16  # columns before a note's text
@@ -140,8 +139,7 @@ def show_note(text: str) -> None:
     lines = text.split("\n")
     if console.is_terminal:
         width = max(console.width - NOTE_INDENT, 20)
-        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
-        lines = [part for line in lines for part in wrapper.wrap(line)]
+        lines = [part for line in lines for part in wrapped(line, width)]
     below = "\n" + " " * NOTE_INDENT
     console.print(f"{'note: ':>{NOTE_INDENT}}{below.join(lines)}", style="yellow")
 

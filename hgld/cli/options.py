@@ -5,7 +5,6 @@ reference page show exactly what a pipeline file takes.
 """
 
 import json
-import textwrap
 from ast import AnnAssign, ClassDef, Constant, Expr, Name, parse
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,12 +18,11 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.config import Options, Pipeline
 from hgld.errors import UsageError
 from hgld.pipeline.stages import STAGES
-from hgld.words import nearest
+from hgld.words import nearest, wrapped
 
-WIDTH = 80
-LARGE = (
-    1e6  # a limit beyond this keeps numbers within what a machine holds; nobody needs to read it
-)
+WIDTH = 79
+# a limit beyond this keeps numbers within what a machine holds; nobody needs to read it
+LARGE = 1e6
 SIGNS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 TOML_TYPES = {"number": "float", "object": "table"}
 
@@ -233,22 +231,12 @@ def options_as_text(rows: list[OptionRow]) -> str:
     lines = []
     for (section, table), group in groupby(rows, key=lambda row: (row.section, row.table)):
         head = f"{table or 'Top of the file'}  {section_meaning(section)}"
-        lines += ["", *_wrapped(head, "", "  "), ""]
+        lines += ["", *wrapped(head, WIDTH, 2), ""]
         for row in group:
             value = "" if row.default is None else f" = {_toml(row.default)}"
-            lines += _wrapped(row.full_name + " (required)" * row.required + value, "", "  ")
-            lines += _wrapped(f"{row.meaning} {row.facts}", "    ", "    ")
+            lines += wrapped(row.full_name + " (required)" * row.required + value, WIDTH, 2)
+            lines += wrapped(f"    {row.meaning} {row.facts}", WIDTH, 4)
     return "\n".join(lines[1:])
-
-
-def _wrapped(text: str, first: str, further: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH - 1,
-        initial_indent=first,
-        subsequent_indent=further,
-        break_on_hyphens=False,
-    )
 
 
 def options_as_markdown() -> str:

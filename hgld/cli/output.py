@@ -10,13 +10,14 @@ import math
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from hgld.words import wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,10 +69,7 @@ def print_rows(rows: Iterable[tuple[str, str]], head_width: int) -> None:
     """Print heads with their texts beside them, wrapped to 80 columns."""
     for head, text in rows:
         for line in text.split("\n"):
-            parts = textwrap.wrap(
-                line, WIDTH - head_width, break_long_words=False, break_on_hyphens=False
-            )
-            for part in parts or [""]:
+            for part in wrapped(line, WIDTH - head_width) or [""]:
                 typer.echo(f"{head:<{head_width}}{part}".rstrip())
                 head = ""
 
@@ -80,13 +78,7 @@ def print_wrapped(text: str, indent: int, err: bool = False) -> None:
     """Print text; for a terminal, break its lines between words and indent what is below them."""
     if (sys.stderr if err else sys.stdout).isatty():
         width = max(shutil.get_terminal_size().columns, 2 * indent)
-        wrapper = textwrap.TextWrapper(
-            width,
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        text = "\n".join(map(wrapper.fill, text.split("\n")))
+        text = "\n".join("\n".join(wrapped(line, width, indent)) for line in text.split("\n"))
     typer.echo(text, err=err)
 
 

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -18,7 +17,7 @@ from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
 from hgld.pipeline.run import Runner
 from hgld.pipeline.running import read_running
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import count_text, duration_text, percent_text, size_text
+from hgld.words import count_text, duration_text, percent_text, size_text, wrapped
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
@@ -99,12 +98,8 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
 def _print_row(head: str, text: str) -> None:
     """Print a head of ten columns with its text beside it, wrapped to the terminal."""
     width = shutil.get_terminal_size().columns
-    more = " " * 18 if text.startswith(("reads", "writes")) else " " * 10
-    wrapped = textwrap.wrap(
-        f"{head:<10}{text}", width, subsequent_indent=more, break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    print("\n".join(wrapped))
+    indent = 18 if text.startswith(("reads", "writes")) else 10
+    print("\n".join(wrapped(f"{head:<10}{text}", width, indent)))
 
 
 def _files(names: Iterable[str]) -> str:
