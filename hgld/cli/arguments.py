@@ -1,9 +1,13 @@
 """The arguments that several commands take, declared once."""
 
+from collections.abc import Callable
+from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from hgld.cli.runners import open_runner
 
 PipelineFile = Annotated[
     Path,
@@ -49,3 +53,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def out_option(help_line: str, metavar: str = "FILE") -> Any:
     """Declare the option that names what a command writes; it is called the same everywhere."""
     return typer.Option("--out", "-o", metavar=metavar, help=help_line)
+
+
+def on_pipeline(body: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that opens the runner of a pipeline and calls ``body`` with it.
+
+    Its arguments are PIPELINE, then those that the body declares after its runner, then --set,
+    --work and --now.
+    """
+
+    def command(
+        pipeline: PipelineFile,
+        settings: Settings = None,
+        work: Work = None,
+        now: Now = None,
+        **given: Any,
+    ) -> None:
+        body(open_runner(pipeline, settings, work, now), **given)
+
+    first, *last, _ = signature(command).parameters.values()
+    _, *own = signature(body).parameters.values()
+    # Typer reads the arguments of a command from its signature, and its help from its docstring.
+    command.__signature__ = Signature([first, *own, *last])  # type: ignore[attr-defined]
+    command.__doc__ = body.__doc__
+    return command

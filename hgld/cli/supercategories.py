@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work
+from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work, on_pipeline
 from hgld.cli.output import print_json, progress
 from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
@@ -53,33 +53,25 @@ def list_supercategories(
 
 
 @app.command("add")
-def add(
-    pipeline: PipelineFile,
-    name: New,
-    kind: Kind = "",
-    definition: Definition = None,
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
-) -> None:
+@on_pipeline
+def add(runner: "Runner", name: New, kind: Kind = "", definition: Definition = None) -> None:
     """Add a supercategory."""
-    _edit(open_runner(pipeline, settings, work, now), "add", name, kind=kind, definition=definition)
+    _edit(runner, "add", name, kind=kind, definition=definition)
 
 
 @app.command("propose")
-def propose(
-    pipeline: PipelineFile, settings: Settings = None, work: Work = None, now: Now = None
-) -> None:
+@on_pipeline
+def propose(runner: "Runner") -> None:
     """Add each cluster as a supercategory, with its levels above."""
     from hgld.cli.review_actions import proposed_edits
 
-    runner = open_runner(pipeline, settings, work, now)
     _make(runner, proposed_edits(runner))
 
 
 @app.command("rename")
+@on_pipeline
 def rename(
-    pipeline: PipelineFile,
+    runner: "Runner",
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A supercategory or its class above.")
     ],
@@ -88,14 +80,10 @@ def rename(
         str | None,
         typer.Option("--level", metavar="LEVEL", help="Rename the class of this level above."),
     ] = None,
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
 ) -> None:
     """Rename a supercategory or a class above it; decisions follow."""
     from hgld.cli.review_actions import renamed_above
 
-    runner = open_runner(pipeline, settings, work, now)
     if level is None:
         _edit(runner, "rename", name, into=new)
     else:
@@ -103,21 +91,20 @@ def rename(
 
 
 @app.command("merge")
+@on_pipeline
 def merge(
-    pipeline: PipelineFile,
+    runner: "Runner",
     name: Name,
     into: Annotated[str, typer.Argument(metavar="INTO", help="The other, which stays.")],
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
 ) -> None:
     """Merge a supercategory into another of the same kind."""
-    _edit(open_runner(pipeline, settings, work, now), "merge", name, into=into)
+    _edit(runner, "merge", name, into=into)
 
 
 @app.command("split")
+@on_pipeline
 def split(
-    pipeline: PipelineFile,
+    runner: "Runner",
     name: Name,
     new: New,
     keys: Annotated[
@@ -128,9 +115,6 @@ def split(
     ] = None,
     kind: Kind = "",
     definition: Definition = None,
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
 ) -> None:
     """Split a supercategory: a new one takes some of its values.
 
@@ -139,46 +123,27 @@ def split(
     from hgld.cli.review_actions import list_decided
 
     if not keys:
-        rows = list_decided(open_runner(pipeline, settings, work), name)
-        for row in rows:
+        for row in list_decided(runner, name):
             typer.echo(f"{row['key']:<14}{row['label']}")
         raise UsageError(f"name the keys of the values that go to '{new}'")
     more = {"kind": kind, "definition": definition, "keys": tuple(keys)}
-    _edit(open_runner(pipeline, settings, work, now), "split", name, into=new, **more)
+    _edit(runner, "split", name, into=new, **more)
 
 
 @app.command("describe")
-def describe(
-    pipeline: PipelineFile,
-    name: Name,
-    kind: Kind = "",
-    definition: Definition = None,
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
-) -> None:
+@on_pipeline
+def describe(runner: "Runner", name: Name, kind: Kind = "", definition: Definition = None) -> None:
     """Describe a supercategory: change its definition or kind."""
     if not kind and definition is None:
         raise UsageError("describe: give --definition or --kind")
-    _edit(
-        open_runner(pipeline, settings, work, now),
-        "describe",
-        name,
-        kind=kind,
-        definition=definition,
-    )
+    _edit(runner, "describe", name, kind=kind, definition=definition)
 
 
 @app.command("remove")
-def remove(
-    pipeline: PipelineFile,
-    name: Name,
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
-) -> None:
+@on_pipeline
+def remove(runner: "Runner", name: Name) -> None:
     """Remove a supercategory that nothing uses."""
-    _edit(open_runner(pipeline, settings, work, now), "remove", name)
+    _edit(runner, "remove", name)
 
 
 def _edit(runner: "Runner", action: str, name: str, **more: Any) -> None:
