@@ -11,7 +11,7 @@ kernels.
 
 On CPUs with AVX-512 kernels use vectors of 64 bytes. LLVM prefers 32 bytes on Intel's CPUs, because
 the first of them lowered their clock for 64; torch's products use 64. A user's NUMBA_CPU_FEATURES
-is left as it is. numba keeps kernels of other features apart.
+is not changed. numba keeps kernels of other features apart.
 """
 
 import re

@@ -208,7 +208,7 @@ def map_tasks(
 
 
 def start_aside(function: Callable[[], object]) -> BaseProcess:
-    """Start a function in a process of its own, which prints nothing and ends with this one."""
+    """Start a function in a separate process, which prints nothing and ends with this one."""
     resource_tracker.ensure_running()  # first, since its start unblocks signals
     process = get_context("spawn").Process(target=_run_aside, args=(function,), daemon=True)
     with blocked_for_children():

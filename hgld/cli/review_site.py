@@ -45,7 +45,7 @@ from hgld.review.sheets import list_decisions
 from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames
 
 STATE_READS = ("clusters", "taxonomy", "decisions", "class_hints", "taxonomy_edits")
-GROWING = {"decisions", "comments"}  # the stream of a page tells of these
+GROWING = {"decisions", "comments"}  # the stream of a page reports these
 
 
 def serve_page(
@@ -108,7 +108,7 @@ class _LinkSite(Site):
         return self._photos.read(name)
 
     def save(self, who: str, rows: Sequence[Mapping[str, str]], sitting: str) -> dict[str, Any]:
-        """Append answers; return nothing more than the stream tells."""
+        """Append answers; return nothing, since the stream reports them."""
         numbered = [
             (number, {**dict.fromkeys(("name", "qid", "note"), ""), **row})
             for number, row in enumerate(rows, 1)

@@ -277,7 +277,7 @@ def _review(
         typer.Option(
             "--accept-sure",
             metavar="P",
-            help="Accept the suggestions of at least this probability, as an entry of their own.",
+            help="Accept the suggestions of at least this probability, as a separate entry.",
         ),
     ] = None,
     xlsx: Annotated[

@@ -85,7 +85,7 @@ class SourceOptions(Options):
     loose_bb_test.csv. "auto": if these files are there; "none": the photos stay whole."""
     vggface2_margin: float = Field(0.3, ge=0, le=10)
     """For VGGFace2: share by which a box grows, half on each side; 0.3 as published, 1 is about the
-    photo as it is."""
+    uncropped photo."""
     inaturalist: INaturalistOptions = INaturalistOptions()
     toy: ToyOptions = ToyOptions()
 

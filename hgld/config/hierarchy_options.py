@@ -36,7 +36,7 @@ class LinkOptions(Options):
     candidates: int = Field(7, ge=1, le=50)
     """Most items that a search returns for a name."""
     about: str = ""
-    """Topic of the classes, such as "animals", which tells items of one name apart. An item found
+    """Topic of the classes, such as "animals", to distinguish items of one name. An item found
     by name is linked only if its description, if it has one, is nearer to the topic than two thirds
     of 30 descriptions of all sorts."""
     margin: float = Field(0.1, ge=0, le=2)
@@ -58,7 +58,7 @@ class LinkOptions(Options):
         "Q17442446",
         "Q101352",
     )
-    """Items that are an instance of these (P31) are no candidates: disambiguation pages, Wikimedia
+    """Items that are an instance of these (P31) are not candidates: disambiguation pages, Wikimedia
     categories, lists and other internal items, family names."""
 
 
@@ -237,7 +237,7 @@ class ClusterOptions(Options):
         if not names or len({*names, LEVEL_NAMES[-1], "class"}) < len(names) + 2:
             raise ValueError("levels need different names, and none is 'landmark' or 'class'")
         if odd := [name for name in names if not name.strip() or KIND_SEPARATOR in name]:
-            raise ValueError(f"levels: {odd[0]!r} is no name of a level")
+            raise ValueError(f"levels: {odd[0]!r} is not a name of a level")
         if above and len(above) != len(names) - 1:
             raise ValueError(
                 f"above has {len(above)} numbers, but {len(names) - 1} levels are above the finest"
@@ -267,7 +267,7 @@ class ReviewOptions(Options):
     min_coverage: float = Field(1.0, ge=0, le=1)
     """Share of labelled landmarks whose value must be decided before the run goes on."""
     order: Literal["images", "gain"] = "images"
-    """Which open values come first: "images" by images x (1 - margin of their cluster), "gain" by
+    """Order of the open values: "images" by images x (1 - margin of their cluster), "gain" by
     images x (1 - probability of their suggestion), for fewer decisions until most images are
     right."""
     who: str = ""

@@ -162,7 +162,7 @@ def _require_shard_url(url: str) -> str:
 
 
 def files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
-    """Return option -> folder or file, of the models that are no part of a package."""
+    """Return option -> folder or file, of the models that are not part of a package."""
     paths = {}
     for name, source in sources.items():
         kind, _, rest = source.partition(":")

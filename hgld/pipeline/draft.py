@@ -166,7 +166,7 @@ def _find_csv(folder: Path) -> str:
 
 
 def _columns_of_files(path: Path) -> list[str]:
-    """Columns of a CSV, whatever its other faults, whose first cell names a file beside it."""
+    """Columns of a CSV, even a faulty one, whose first cell names a file beside it."""
     first: dict[str, str] = {}
     with suppress(csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         first = next(csv.DictReader(file), {})
