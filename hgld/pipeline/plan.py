@@ -51,21 +51,18 @@ def plan(runner: Runner) -> Plan:
     pipeline, source = runner.workspace.pipeline, runner.workspace.source
     stages = list(foresee(runner.judge_all()))
     runs = {stage.name for stage, now in stages if now.state != "fresh"}
+    try:
+        images: tuple[int, ...] = (len(LargeTable(runner.workspace.path("images"))),)
+    except (OSError, ValueError):  # missing, or damaged: a run makes it again
+        images = SIZES
     plan_downloads = load_function("hgld.sources.fetch:plan_downloads")
     return Plan(
         stages,
         pipeline.fetch.base_url,
         plan_downloads(pipeline.fetch, source) if "fetch" in runs else [],
         find_disks(runner.workspace, estimate_fetch(runner), runs),
-        tuple(map(estimate_cost, _count_images(runner))),
+        tuple(map(estimate_cost, images)),
     )
-
-
-def _count_images(runner: Runner) -> tuple[int, ...]:
-    try:
-        return (len(LargeTable(runner.workspace.path("images"))),)
-    except (OSError, ValueError):  # missing, or damaged: a run makes it again
-        return SIZES
 
 
 def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:

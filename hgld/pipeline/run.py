@@ -168,7 +168,7 @@ class Runner:
         raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
 
     def _fitting(self, name: str, value: Any) -> Any:
-        """Check what only the pipeline's options can tell: the levels of the taxonomy."""
+        """Check the levels of the taxonomy, which only the pipeline knows."""
         if name == "taxonomy":
             require = load_function("hgld.hierarchy.kinds:require_kinds")
             require(value, self.workspace.pipeline.cluster.levels, self.workspace.path(name))
@@ -237,7 +237,7 @@ class Runner:
                 self._checked.add(function)
 
     def _start_aside(self, ahead: Sequence[Stage]) -> None:
-        """Start the work that later stages have for processes of their own."""
+        """Start the work of later stages that runs in separate processes."""
         for later in ahead if count_cores() > 1 else ():
             if later.aside is not None and later.name not in self._aside:
                 work = load_function(later.aside)()
@@ -335,23 +335,6 @@ class Runner:
             return str(error)
         return f"{artifact.file} was changed since it was made"
 
-    def _copy_others(self, stage: Stage) -> dict[Path, Path]:
-        """Copy the output tables that were changed since this stage wrote them."""
-        copies = {}
-        for name in stage.writes:
-            path = self.workspace.path(name)
-            if path.is_file() and self.lock.is_edited(stage, name, self.workspace):
-                copies[path] = copy_beside(path)
-        return copies
-
-    def _tell_copies(self, copies: dict[Path, Path]) -> None:
-        for path, copy in copies.items():
-            if is_same_file(copy, path):
-                copy.unlink()
-            else:
-                text = f"{path.name} was not as hgld made it; a copy is in {copy.name}"
-                self.listener.notice(text)
-
     def _execute(self, stage: Stage, force: bool, begins: Callable[[], None]) -> None:
         start = perf_counter()
         # Hashed before they are read: what changes from then on makes the stage stale again.
@@ -366,9 +349,20 @@ class Runner:
             process.join()
         with self._others_kept(stage) as kept:
             outputs = self._call(stage, inputs, force)
-        copies = self._copy_others(stage)  # late: a person may have saved edits meanwhile
+        # Late: a person may have saved edits meanwhile.
+        copies = {
+            path: copy_beside(path)
+            for name in stage.writes
+            if (path := self.workspace.path(name)).is_file()
+            and self.lock.is_edited(stage, name, self.workspace)
+        }
         written = self._write_outputs(stage, outputs)
-        self._tell_copies(copies)
+        for path, copy in copies.items():
+            if is_same_file(copy, path):
+                copy.unlink()
+            else:
+                text = f"{path.name} was not as hgld made it; a copy is in {copy.name}"
+                self.listener.notice(text)
         summary = self._count(stage, written, perf_counter() - start)
         self.lock.finish(stage, self.workspace, hashes, options, summary.seconds, kept.returned)
         self.listener.finished(summary)
@@ -398,13 +392,16 @@ class Runner:
         function = load_function(stage.function)
         given = dict(zip(stage.reads, inputs, strict=True))
         also = {name: given.pop(name) for name in stage.also if name in given}
+        artifacts = {name: ARTIFACTS[name] for name in stage.writes}
+        own = [n for n, a in artifacts.items() if isinstance(a, Folder) and a.place == "work"]
+        out = {"out": self.workspace.path(own[0])} if own else {}
         with self._served(stage) as pipeline:
             return function(
                 *given.values(),
                 **also,
                 options=getattr(pipeline, stage.name),
                 context=self._context(stage, pipeline, force),
-                **self._out(stage),
+                **out,
             )
 
     @contextmanager
@@ -435,14 +432,6 @@ class Runner:
             pipeline.embed,
             pipeline.link.languages,
         )
-
-    def _out(self, stage: Stage) -> dict[str, Path]:
-        folders = [
-            self.workspace.path(name)
-            for name in stage.writes
-            if isinstance(ARTIFACTS[name], Folder) and ARTIFACTS[name].place == "work"
-        ]
-        return {"out": folders[0]} if folders else {}
 
     def _write_outputs(self, stage: Stage, outputs: Any) -> dict[str, Any]:
         """Write the returned tables by artifact; the stage has written its folders itself."""
