@@ -399,7 +399,10 @@ def cluster_connection(cluster: str) -> Iterator[Any]:
     connected = ray.is_initialized()
     if not connected:
         try:
-            _require_answer(cluster)
+            # Ray itself waits for minutes if nothing listens at host:port.
+            host, found, port = cluster.removeprefix("ray://").rpartition(":")
+            if found and port.isdigit():
+                socket.create_connection((host, int(port)), timeout=10).close()
             with held_back((signal.SIGTERM,)):  # then our handler is set again, which Ray replaces
                 ray.init(address=cluster, log_to_driver=False, logging_level=logging.ERROR)
         except ValueError:
@@ -417,10 +420,3 @@ def cluster_connection(cluster: str) -> Iterator[Any]:
         if not connected:
             with held_back((signal.SIGTERM,)):
                 ray.shutdown()
-
-
-def _require_answer(cluster: str) -> None:
-    """Try host:port first, since Ray itself waits for minutes if nothing listens there."""
-    host, found, port = cluster.removeprefix("ray://").rpartition(":")
-    if found and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10).close()

@@ -424,7 +424,8 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
     """The error in one line without credentials, and whether another try may help."""
     if isinstance(error, HgldError):
         return error, False
-    scheme, code, names = _scheme(location), _code(error), _classes(error)
+    scheme, code = _scheme(location), _code(error)
+    names = [kind.__name__ for link in _chain(error) for kind in type(link).__mro__[:-3]] or ["?"]
     place = _clean(location)
     why = code if code and not code.isdigit() else _clean(single_blanks(str(error))) or names[0]
     if isinstance(error, ImportError):
@@ -482,10 +483,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while seen is not None:
         yield seen
         seen = seen.__cause__ or seen.__context__
-
-
-def _classes(error: Exception) -> list[str]:
-    return [kind.__name__ for link in _chain(error) for kind in type(link).__mro__[:-3]] or ["?"]
 
 
 def _code(error: Exception) -> str:
