@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.external_sort import rank_in_parts
 from hgld.ranking.kernels.device import (
     MOST_PART,
     agrees,
@@ -29,6 +27,7 @@ from hgld.ranking.kernels.device import (
     whole_products,
 )
 from hgld.ranking.levels import ClassRanges
+from hgld.ranking.parts import rank_in_parts
 from hgld.ranking.rankings import (
     CPCC,
     Ranking,
@@ -146,7 +145,7 @@ def rank_blocks(
 ) -> Iterator[Ranking]:
     """Like ``rank_gallery``, in blocks of queries, so that no (Q, G) table is held in memory.
 
-    A large gallery is ranked part by part (``external_sort``), so that it need not fit in memory
+    A large gallery is ranked part by part (``parts``), so that it need not fit in memory
     either. The ranking does not depend on the size of the parts.
 
     Args:
@@ -168,7 +167,15 @@ def rank_blocks(
     """
     level_names = name_levels(level_names, grades.as_ids(query_labels, "query_labels").shape[1])
     pieces = [gallery] if isinstance(gallery, Tensor) else list(gallery)
-    _check(query, query_labels, pieces, gallery_labels, len(level_names), exclude_self, start)
+    grades.check_side("query", [query], query_labels, query, len(level_names))
+    grades.check_side("gallery", pieces, gallery_labels, query, len(level_names))
+    if exclude_self and not torch.equal(
+        gallery_labels[start : start + len(query)].long().cpu(), query_labels.long().cpu()
+    ):
+        raise ShapeError(
+            "exclude_self needs a gallery that begins with the queries; the first "
+            f"{len(query)} gallery_labels are not query_labels"
+        )
     part = min(part or largest_part(query.device, query.shape[1]), MOST_PART)
     if len(gallery_labels) > MOST_IMAGES:
         raise ShapeError(
@@ -185,42 +192,18 @@ def rank_blocks(
     # both sides in one precision: float64 if either has it, else float32
     dtype = torch.float64 if torch.float64 in {p.dtype for p in (query, *pieces)} else torch.float32
     query = query.detach().to(dtype)
+    in_parts = len(gallery_labels) > part
+    rank = _rank_by_kernel if _kernel_agrees(query, in_parts) else _rank_by_sorting
     labels = query_labels, gallery_labels
+    return starmap(Ranking, rank(query, pieces, labels, exclude_self, start, first, watch, part))
 
-    return starmap(Ranking, _rank(query, pieces, labels, exclude_self, start, first, watch, part))
 
-
-def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
-    """Rank by the kernel for this device and dtype if it passes its check, else by sorting."""
-    on_gpu = query.dtype == torch.float32 and has_triton(query.device)
-    if not on_gpu and (query.device.type != "cpu" or query.dtype != torch.float32):
-        return _rank_by_sorting(query, *given)
-
-    def by_kernel(
-        query: Tensor,
-        gallery: Sequence[Tensor],
-        labels: tuple[Tensor, Tensor],
-        exclude_self: bool,
-        start: int,
-        first: int,
-        watch: Watch,
-        part: int,
-    ) -> Iterator[Fields]:
-        rows = partial(_rows_of, gallery, query)
-        if len(labels[1]) > part:
-            return rank_in_parts(query, rows, labels, exclude_self, start, first, watch, part)
-        whole = rows(0, len(labels[1]))
-        query_labels, gallery_labels = (side.to(query.device) for side in labels)
-        classes = ClassRanges.of(query_labels, gallery_labels, exclude_self, start)
-        if on_gpu:
-            from hgld.ranking.kernels import rank_gpu
-
-            return rank_gpu.rank_blocks(query, whole, classes, first, watch)
-        from hgld.ranking.kernels import rank_cpu
-
-        return rank_cpu.rank_blocks(query, whole, classes, first, watch)
-
-    in_parts = len(given[1][1]) > given[-1]  # gallery labels, part
+def _kernel_agrees(query: Tensor, in_parts: bool) -> bool:
+    """Whether the kernel for this device and dtype ranks a small case as sorting does."""
+    if query.dtype != torch.float32:
+        return False
+    if query.device.type != "cpu" and not has_triton(query.device):
+        return False
 
     def compare() -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         # in two parts, queries of both, and first ranks with images of both
@@ -231,12 +214,37 @@ def _rank(query: Tensor, *given: Any) -> Iterator[Fields]:
         sides = vectors.float()[at : at + 9], [vectors.float()], (labels[at : at + 9], labels)
         found, truth = (
             tuple(map(torch.from_numpy, next(rank(*sides, True, at, first, iter, part))))
-            for rank in (by_kernel, _rank_by_sorting)
+            for rank in (_rank_by_kernel, _rank_by_sorting)
         )
         return found, truth
 
-    agree = agrees(query.device, "ranks in parts" if in_parts else "ranks", compare)
-    return (by_kernel if agree else _rank_by_sorting)(query, *given)
+    return agrees(query.device, "ranks in parts" if in_parts else "ranks", compare)
+
+
+def _rank_by_kernel(
+    query: Tensor,
+    gallery: Sequence[Tensor],
+    labels: tuple[Tensor, Tensor],
+    exclude_self: bool,
+    start: int,
+    first: int,
+    watch: Watch,
+    part: int,
+) -> Iterator[Fields]:
+    """Rank float32 embeddings, those of a gallery larger than a part in parts."""
+    rows = partial(_rows_of, gallery, query)
+    if len(labels[1]) > part:
+        return rank_in_parts(query, rows, labels, exclude_self, start, first, watch, part)
+    whole = rows(0, len(labels[1]))
+    query_labels, gallery_labels = (side.to(query.device) for side in labels)
+    classes = ClassRanges.of(query_labels, gallery_labels, exclude_self, start)
+    if has_triton(query.device):
+        from hgld.ranking.kernels import rank_gpu
+
+        return rank_gpu.rank_blocks(query, whole, classes, first, watch)
+    from hgld.ranking.kernels import rank_cpu
+
+    return rank_cpu.rank_blocks(query, whole, classes, first, watch)
 
 
 def _rows_of(gallery: Sequence[Tensor], like: Tensor, first: int, stop: int) -> Tensor:
@@ -276,24 +284,3 @@ def _rank_by_sorting(
         counts = grades.count_levels(levels, query_labels.shape[1])
         found = levels.gather(1, order), counts, order[:, :first].int()
         yield found[0].cpu().numpy(), found[1].cpu().numpy(), found[2].cpu().numpy()
-
-
-def _check(
-    query: Tensor,
-    query_labels: Tensor,
-    gallery: Sequence[Tensor],
-    gallery_labels: Tensor,
-    num_levels: int,
-    exclude_self: bool,
-    start: int,
-) -> None:
-    """Raise ShapeError unless embeddings and label paths fit together."""
-    grades.check_side("query", [query], query_labels, query, num_levels)
-    grades.check_side("gallery", gallery, gallery_labels, query, num_levels)
-    if exclude_self and not torch.equal(
-        gallery_labels[start : start + len(query)].long().cpu(), query_labels.long().cpu()
-    ):
-        raise ShapeError(
-            "exclude_self needs a gallery that begins with the queries; the first "
-            f"{len(query)} gallery_labels are not query_labels"
-        )

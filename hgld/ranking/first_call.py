@@ -1,7 +1,7 @@
 """Compile the kernels that measure metrics before they are needed.
 
 The first evaluation of an installation compiles for ten seconds. A run of several stages compiles
-meanwhile, in a process of its own. This module loads numba and torch in that process only.
+meanwhile, in a separate process. This module loads numba and torch in that process only.
 """
 
 import os

@@ -1,8 +1,13 @@
-"""Rank a gallery that is split into parts, on one machine or several, with one exact result.
+"""Rank a gallery in parts, one after another or on several machines, with one exact result.
 
-Each part is scored and sorted where it is; its scores and levels by rank, 8 bytes for each pair of
-query and image, are then merged. A score has the same bits in every part of 256 images or more on
-machines of one kind, so the ranking does not depend on where the gallery is cut.
+Each part is scored and sorted by itself; its scores and levels by rank, 8 bytes for each pair of
+query and image, are then merged. ``rank_in_parts`` ranks a gallery that is larger than memory. It
+holds one part and a block of queries at a time, and large arrays in temporary files
+(``new_array``), so the disk limits the size of a gallery. ``rank_part`` and ``merge_parts`` are for
+parts that are on several machines.
+
+A score has the same bits in every part of 256 images or more on machines of one kind, so the
+ranking does not depend on where the gallery is cut.
 
 Example:
     >>> query, labels = torch.eye(2), torch.tensor([[0], [1]])
@@ -11,8 +16,9 @@ Example:
     [[0, 1, 1, 0], [1, 0, 0, 1]]
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,12 +26,14 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.external_sort import part_sorter
-from hgld.ranking.kernels.device import MOST_PART, over_rows
+from hgld.ranking.kernels.device import MOST_PART, new_array, over_rows
 from hgld.ranking.levels import ClassRanges, as_ids, check_side
 from hgld.ranking.rankings import Ranking
 
 Array = np.ndarray[Any, Any]
+RUN_CELLS = 1 << 28  # of a block of queries: 2 GB of keys
+LEAST_PART = 256  # for fewer images, BLAS adds the products of a pair in another order
+LEAST_ROWS, MOST_ROWS = 16, 256  # queries at a time; fewer would read the gallery too often
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,7 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
     """Return the ranking of the whole gallery from those of its parts, in any order.
 
     It has the gallery rows of as many first ranks as every part was asked for, and of all ranks if
-    every part was asked for all of its own.
+    every part was asked for all of its images.
 
     Raises:
         ShapeError: there is no part, or the parts are of different queries, or have rows in common.
@@ -115,3 +123,83 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
     asked = [part.first.shape[1] for part in parts if part.first.shape != part.runs.shape]
     order = order[:, : min(asked, default=None)]
     return Ranking(levels, counts, order)
+
+
+def rank_in_parts(
+    query: Tensor,
+    rows_of: Callable[[int, int], Tensor],
+    labels: tuple[Tensor, Tensor],
+    exclude_self: bool,
+    start: int,
+    first: int,
+    watch: Callable[[Sequence[slice]], Iterable[slice]],
+    part: int,
+) -> Iterator[tuple[Array, Array, Array]]:
+    """Rank float32 embeddings: yield the fields of ``Ranking`` for blocks of queries.
+
+    Args:
+        query: (Q, D) embeddings; their device scores and sorts.
+        rows_of: returns gallery rows a to b - 1, (b - a, D), on the device and in the dtype of
+            ``query``.
+        labels: (Q, L) and (G, L) label paths.
+        exclude_self: the queries are in the gallery.
+        start: gallery row of the first of them.
+        first: number of top ranks for which gallery rows are returned, too.
+        watch: wraps the blocks of queries.
+        part: gallery images at a time.
+
+    Raises:
+        ShapeError: a score is nan or inf.
+    """
+    from hgld.ranking.kernels.merge_cpu import merge_rows
+
+    sort_part = part_sorter(query.device)
+    query_labels, gallery_labels = labels
+    size, num_levels = gallery_labels.shape
+    part = min(max(part, LEAST_PART), MOST_PART - LEAST_PART)  # the last may be longer by so many
+    cuts = np.array([*range(0, max(1, size - LEAST_PART), part), size])
+    places = new_array((size,), np.int32)
+    bounds = np.empty((len(cuts) - 1, 2, len(query), num_levels), np.int32)
+    counts = np.zeros((len(query), num_levels + 1), np.int64)
+    for number, (a, b) in enumerate(pairwise(cuts)):
+        ranges = ClassRanges.of(query_labels, gallery_labels[a:b])
+        places[a:b] = ranges.places().cpu()
+        bounds[number] = ranges.starts.cpu(), ranges.ends.cpu()
+        counts += ranges.counts().cpu().numpy()
+    counts[:, -1] -= int(exclude_self)
+
+    rows = max(LEAST_ROWS, min(MOST_ROWS, RUN_CELLS // size))
+    for block in watch(
+        [slice(at, min(at + rows, len(query))) for at in range(0, len(query), rows)]
+    ):
+        here = query[block]
+        runs, tops, columns = new_array((len(here), size), np.uint64), [], []
+        for number, (a, b) in enumerate(pairwise(cuts)):
+            own = np.arange(block.start, block.stop) + (start - a)
+            own[(own >= b - a) | (not exclude_self)] = -1
+            sides = places[a:b], *bounds[number, :, block], np.maximum(own, -1)
+            order = np.empty((len(here), min(first, b - a)), np.int32)
+            sort_part(here, rows_of(a, b), sides, runs[:, a:b], order)
+            tops.append(runs[:, a : a + order.shape[1]])
+            columns.append(order + np.int32(a))
+        levels = new_array((len(here), size), np.int8)
+
+        def work(part: slice, runs: Array = runs, levels: Array = levels) -> None:
+            merge_rows(runs[part], cuts, levels[part])
+
+        over_rows(work, len(here))
+        # stable, and parts are in order: among equals the lower row comes first
+        best = np.argsort(np.concatenate(tops, 1), 1, kind="stable")[:, :first]
+        order = np.take_along_axis(np.concatenate(columns, 1), best, 1)
+        del runs, tops, work
+        yield levels, counts[block], order
+        del levels
+
+
+def part_sorter(device: torch.device) -> Callable[..., None]:
+    """Return ``sort_part`` of the kernels for a device."""
+    if device.type == "cpu":
+        from hgld.ranking.kernels.rank_cpu import sort_part
+    else:
+        from hgld.ranking.kernels.rank_gpu import sort_part
+    return sort_part

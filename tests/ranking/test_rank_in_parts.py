@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hgld.errors import HgldError, ShapeError
-from hgld.ranking import evaluation, external_sort
+from hgld.ranking import evaluation, parts
 from hgld.ranking.kernels import device
 from hgld.ranking.rankings import Ranking
 
@@ -79,7 +79,7 @@ def test_the_last_part_is_no_longer_than_a_kernel_numbers(monkeypatch) -> None:
         return whole(query, rows, *others)
 
     monkeypatch.setattr(evaluation, "rank_in_parts", watched)
-    for module in (evaluation, external_sort):
+    for module in (evaluation, parts):
         monkeypatch.setattr(module, "MOST_PART", 1400)  # leaves 200 of the 3000 images
     same(ranked(given, 1 << 26, first=20), truth)
     assert sum(asked) == GALLERY and max(asked) <= 1400
@@ -104,8 +104,8 @@ def test_chunks_and_temporary_files_change_nothing(monkeypatch) -> None:
     given = gallery[:6], paths[:6], gallery, paths
     truth = ranked(given, exclude_self=True, first=100)
     monkeypatch.setattr(device, "IN_MEMORY", 1000)
-    monkeypatch.setattr(external_sort, "LEAST_ROWS", 2)
-    monkeypatch.setattr(external_sort, "RUN_CELLS", 1)
+    monkeypatch.setattr(parts, "LEAST_ROWS", 2)
+    monkeypatch.setattr(parts, "RUN_CELLS", 1)
     same(ranked(given, 90_000, exclude_self=True, first=100), truth)
 
 
