@@ -14,32 +14,12 @@ kept, since dropout would otherwise differ between the passes.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import ShapeError
-
-
-@dataclass(frozen=True)
-class _RandomState:
-    """Random state of the CPU and of one GPU, to be restored."""
-
-    cpu: Tensor
-    gpu: Tensor | None
-    device: torch.device
-
-    @classmethod
-    def now(cls, device: torch.device) -> "_RandomState":
-        gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-        return cls(torch.get_rng_state(), gpu, device)
-
-    def restore(self) -> None:
-        torch.set_rng_state(self.cpu)
-        if self.gpu is not None:
-            torch.cuda.set_rng_state(self.gpu, self.device)
 
 
 def backward_in_parts(
@@ -76,10 +56,12 @@ def backward_in_parts(
     if not parts:
         raise ShapeError("no parts to embed; expected at least one batch of images")
     device = next((p.device for p in model.parameters()), parts[0].device)
+    on_gpu = device.type == "cuda"
     states, pieces = [], []
     with torch.no_grad(), _frozen_statistics(model), autocast():
         for part in parts:
-            states.append(_RandomState.now(device))
+            gpu = torch.cuda.get_rng_state(device) if on_gpu else None
+            states.append((torch.get_rng_state(), gpu))
             pieces.append(model(part))
     embeddings = torch.cat(pieces).detach().requires_grad_()
     value = loss(embeddings)
@@ -87,24 +69,20 @@ def backward_in_parts(
     if embeddings.grad is None:
         raise ShapeError("the loss does not depend on the embeddings; nothing to learn")
     gradients = torch.split(embeddings.grad, [len(piece) for piece in pieces])
-    # The caller's random numbers continue from here, as if no part was embedded again.
-    after = _RandomState.now(device)
-    for i, (part, state, gradient) in enumerate(zip(parts, states, gradients, strict=True)):
-        state.restore()
-        with _exchange(model, last=i == len(parts) - 1):
-            with autocast():
-                again = model(part)
-            again.backward(gradient.to(again.dtype))
-    after.restore()
+    # Processes exchange gradients with the last part only, once per batch.
+    hold = model.no_sync if isinstance(model, DistributedDataParallel) else nullcontext
+    # The caller's random numbers continue as if no part was embedded again.
+    with torch.random.fork_rng([device] if on_gpu else []):
+        zipped = zip(parts, states, gradients, strict=True)
+        for number, (part, (cpu, gpu), gradient) in enumerate(zipped, 1):
+            torch.set_rng_state(cpu)
+            if gpu is not None:
+                torch.cuda.set_rng_state(gpu, device)
+            with hold() if number < len(parts) else nullcontext():
+                with autocast():
+                    again = model(part)
+                again.backward(gradient.to(again.dtype))
     return value.detach()
-
-
-def _exchange(model: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Let processes exchange gradients with the last part only, once per batch."""
-    if isinstance(model, DistributedDataParallel) and not last:
-        held: AbstractContextManager[None] = model.no_sync()
-        return held
-    return nullcontext()
 
 
 @contextmanager
