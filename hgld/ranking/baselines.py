@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hgld.errors import HgldError, ShapeError
 from hgld.ranking.checks import (
+    check_choice,
     check_count,
     check_finite,
     check_positive,
@@ -93,8 +94,7 @@ class Triplet(_OfPairs):
 
     def __init__(self, margin: float = 0.05, mining: Literal["all", "semi-hard"] = "all") -> None:
         check_finite(margin=margin)
-        if mining not in ("all", "semi-hard"):
-            raise ShapeError(f"mining is {mining!r}; expected 'all' or 'semi-hard'")
+        check_choice("all", "semi-hard", mining=mining)
         cosine = _metric_learning("distances").DotProductSimilarity()
         loss, miner = _metric_learning("losses").TripletMarginLoss(margin, distance=cosine), None
         if mining == "semi-hard":
@@ -140,8 +140,7 @@ class CLCD(nn.Module):
         check_count(num_levels=num_levels, dim=dim)
         if dim < 2**num_levels:
             raise ShapeError(f"dim is {dim}; {num_levels} levels need {2**num_levels} or more")
-        if refiner not in ("accumulated", "independent"):
-            raise ShapeError(f"refiner is {refiner!r}; expected 'accumulated' or 'independent'")
+        check_choice("accumulated", "independent", refiner=refiner)
         self.num_levels, self.refiner = num_levels, refiner
         lengths = [dim >> level for level in range(num_levels + 1)]
         # inputs of the reductions: the concept before, or each time the embedding

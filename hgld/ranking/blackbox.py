@@ -17,7 +17,13 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.checks import check_count, check_finite, check_positive, check_tensors
+from hgld.ranking.checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_positive,
+    check_tensors,
+)
 from hgld.ranking.levels import at_least, check_pairs
 from hgld.ranking.surrogates import row_loss
 
@@ -94,8 +100,7 @@ def blackbox_recall(
         >>> blackbox_recall(torch.tensor([[0.9, 0.5]]), torch.tensor([[0, 1]]))
         tensor([0.6931])
     """
-    if weight not in ("log", "loglog"):
-        raise ShapeError(f"weight is {weight!r}; expected 'log' or 'loglog'")
+    check_choice("log", "loglog", weight=weight)
 
     def cost(rank: Tensor, rank_plus: Tensor, positive: Tensor, size: Tensor) -> Tensor:
         outrun = torch.where(positive, (rank - rank_plus) * size, 0.0).clamp(min=0.0)
@@ -220,8 +225,7 @@ def _of_ranks(
         queries: as in ``blackbox_ap``.
         ranks: as in ``blackbox_ap``.
     """
-    if ranks not in get_args(Ranks):
-        raise ShapeError(f"ranks is {ranks!r}; expected 'share' or 'count'")
+    check_choice(*get_args(Ranks), ranks=ranks)
     scores, binary = check_pairs(scores, levels), at_least(levels, 1)
     check_positive(lam=lam)
     check_finite(margin=margin)

@@ -98,6 +98,17 @@ def check_weights(weights: Sequence[float], num_levels: int) -> None:
         check_not_negative(weight=weight)
 
 
+def check_choice(*choices: str, **values: str) -> None:
+    """Raise ShapeError unless each value is one of the choices.
+
+    Example:
+        >>> check_choice("log", "loglog", weight="log")
+    """
+    for name, value in values.items():
+        if value not in choices:
+            raise ShapeError(f"{name} is {value!r}; expected {' or '.join(map(repr, choices))}")
+
+
 def check_count(**numbers: int | None) -> None:
     """Raise ShapeError unless each is a whole number, 1 or more; None (not set) is accepted.
 

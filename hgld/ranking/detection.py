@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hgld.errors import ShapeError
 from hgld.ranking.blackbox import ScoreMemory, blackbox_ap, blackbox_ap_all_classes
-from hgld.ranking.checks import check_positive
+from hgld.ranking.checks import check_choice, check_positive
 
 RECALLS_2007 = np.arange(11) / 10
 
@@ -185,8 +185,7 @@ def voc_average_precision(
         >>> round(voc_average_precision(scores, right, 2, "2007"), 4)
         0.8485
     """
-    if protocol not in ("2007", "2012"):
-        raise ShapeError(f"protocol is {protocol!r}; expected '2007' or '2012'")
+    check_choice("2007", "2012", protocol=protocol)
     if not positives:
         return float("nan")
     order = np.argsort(-scores, kind="stable")

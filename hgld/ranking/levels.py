@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -383,12 +383,6 @@ def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:
     )
 
 
-def check_compare(compare: str) -> None:
-    """Raise ShapeError unless ``compare`` is "level" or "relevance"."""
-    if compare not in get_args(Compare):
-        raise ShapeError(f"compare is {compare!r}; expected 'level' or 'relevance'")
-
-
 def check_levels(levels: Tensor, num_levels: int | None = None) -> None:
     """Raise ShapeError unless levels are a (Q, G) table of integers in -1..num_levels."""
     _check_table(levels)
@@ -426,21 +420,17 @@ def check_pairs(scores: Tensor, levels: Tensor, num_levels: int | None = None) -
     _check_table(levels)
     if scores.dtype not in FLOATS:
         raise ShapeError(f"scores are {scores.dtype}; expected floats of 16, 32 or 64 bits")
-    low, high, finite = _bounds(scores, levels)
+    by_kernel = has_triton(scores.device) and _kernels_agree(scores.device)
+    bounds = loss_gpu.bounds if by_kernel else _plain_bounds
+    low, high, finite = bounds(scores, levels)
     _check_range(low, high, num_levels)
     if not finite:
         raise ShapeError("scores hold nan or inf; expected finite similarities")
     return widen(scores)
 
 
-def _bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
-    """Smallest and largest level, and whether all scores are finite."""
-    if has_triton(scores.device) and _kernels_agree(scores.device):
-        return loss_gpu.bounds(scores, levels)
-    return _plain_bounds(scores, levels)
-
-
 def _plain_bounds(scores: Tensor, levels: Tensor) -> tuple[int, int, bool]:
+    """Smallest and largest level, and whether all scores are finite."""
     low, high = (int(value) for value in torch.aminmax(levels))
     return low, high, all_finite(scores)
 

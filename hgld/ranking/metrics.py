@@ -22,7 +22,7 @@ from torch import Tensor
 from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
 from hgld.ranking import rankings
-from hgld.ranking.checks import check_count
+from hgld.ranking.checks import check_choice, check_count
 from hgld.ranking.evaluation import evaluate, rank_gallery
 from hgld.ranking.rankings import MetricName, Ranking, Result, measure, parse
 from hgld.ranking.structure import ClassSums, cpcc, vote_paths
@@ -415,8 +415,7 @@ def set_overlap_at_k(
         0.571
     """
     names = {"precision": "hP", "recall": "hR", "F": "hF"}
-    if kind not in names:
-        raise ShapeError(f"kind is {kind!r}; expected precision, recall or F")
+    check_choice(*names, kind=kind)
     return _Ranked.of(scores, levels, num_levels).value(MetricName(names[kind], k=_cut(k)))
 
 

@@ -10,7 +10,7 @@ constrained; they are scaled to unit length on each use.
 """
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,13 @@ from torch import Tensor, nn
 from hgld.errors import ShapeError
 from hgld.ranking import binary, blackbox, surrogates
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import check_count, check_finite, check_positive, check_tensors
+from hgld.ranking.checks import (
+    check_choice,
+    check_count,
+    check_finite,
+    check_positive,
+    check_tensors,
+)
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import finest_ids
 from hgld.ranking.pooled import PairCalibration, PooledCalibration
@@ -31,7 +37,6 @@ class SmoothAP(RankLoss):
     """Smooth-AP (Brown et al. 2020) at one level.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0], [0], [1]])
         >>> SmoothAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -56,7 +61,6 @@ class SupAP(RankLoss):
     """Sup-AP (Eq. 11) at one level.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0], [0], [1]])
         >>> SupAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -92,7 +96,6 @@ class SupHAP(RankLoss):
             "relevance" (the text); see ``surrogates.sup_h_ap``.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> SupHAP(num_levels=2)(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -109,7 +112,7 @@ class SupHAP(RankLoss):
         compare: grades.Compare = "level",
     ) -> None:
         super().__init__(None, num_levels, include_self, chunk, hierarchical=True)
-        grades.check_compare(compare)
+        check_choice(*get_args(grades.Compare), compare=compare)
         if weights is not None and len(weights) != num_levels:
             raise ShapeError(f"{len(weights)} weights for {num_levels} levels")
         if weights is not None and compare == "relevance":
@@ -128,7 +131,6 @@ class SmoothHAP(RankLoss):
     """H-AP with sigmoids for every step (Table X's baseline) over all levels.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> SmoothHAP(num_levels=2)(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -155,7 +157,6 @@ class SupNDCG(RankLoss):
     """Sup-NDCG (Eq. 24) over all levels.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
         >>> SupNDCG(num_levels=2)(embeddings, labels).item() < 1e-6
@@ -181,7 +182,6 @@ class SupRecall(RankLoss):
     """Sup-R@k (Eq. 16) at one level, mean over ks.
 
     Example:
-        >>> import torch
         >>> SupRecall(ks=(2,))(torch.eye(2)[[0, 0]], torch.tensor([[0], [0]])).item()
         0.5
     """
@@ -218,7 +218,6 @@ class SmoothRecall(RankLoss):
             loss, so that a resumed run draws the same.
 
     Example:
-        >>> import torch
         >>> SmoothRecall(ks=(1,))(torch.eye(2)[[0, 0]], torch.tensor([[0], [0]])).item()
         0.5
     """
@@ -254,7 +253,6 @@ class SoftBinAP(RankLoss):
     """Quantised AP (Revaud et al. 2019) at one level.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> SoftBinAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -285,7 +283,6 @@ class BlackBoxAP(RankLoss):
     (``ranks="count"``); the defaults are those of the comparison in Ramzi et al.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> BlackBoxAP()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -316,7 +313,6 @@ class BlackBoxRecall(RankLoss):
     """Recall with the blackbox gradient at one level; the query is left out, as in the paper.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> BlackBoxRecall()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -365,7 +361,6 @@ class RobustDecomposable(nn.Module):
         pair_beta: similarity that negative pairs should stay below.
 
     Example:
-        >>> import torch
         >>> loss = RobustDecomposable(SupNDCG(), lam=0.5, calibration="pair")
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
         >>> loss(embeddings, torch.tensor([[0], [0], [1]])).item() < 1e-6
@@ -388,16 +383,15 @@ class RobustDecomposable(nn.Module):
         if not 0.0 <= lam <= 1.0:
             raise ShapeError(f"lam is {lam}; expected 0..1")
         check_positive(eta=eta)
+        check_choice(*get_args(Calibration), calibration=calibration)
         self.rank, self.lam, self.eta, self.calibration = rank, lam, eta, calibration
         if calibration == "proxy":
             if num_classes is None or dim is None:
                 raise ShapeError("calibration by proxy needs num_classes and dim")
             self.proxies = new_proxies(num_classes, dim)
-        elif calibration in ("pair", "pair-pooled"):
+        else:
             kind = PairCalibration if calibration == "pair" else PooledCalibration
             self.pairs = kind(pair_alpha, pair_beta, rank.level, rank.include_self, rank.chunk)
-        else:
-            raise ShapeError(f"calibration is {calibration!r}; expected proxy, pair or pair-pooled")
 
     def forward(
         self,
@@ -423,7 +417,6 @@ class ROADMAP(RobustDecomposable):
     """Sup-AP with calibration (Eq. 12), by default with proxies as in the paper's tables.
 
     Example:
-        >>> import torch
         >>> loss = ROADMAP(calibration="pair")
         >>> loss(torch.eye(3)[[0, 0, 1]], torch.tensor([[0], [0], [1]])).item() < 1e-6
         True
@@ -451,7 +444,6 @@ class RODRecall(RobustDecomposable):
     """Sup-R@k with calibration (Eq. 17). The authors' code runs it with lam = 0.5.
 
     Example:
-        >>> import torch
         >>> loss = RODRecall(num_classes=3, dim=4, ks=(1, 2))
         >>> loss(torch.eye(4)[:3], torch.tensor([[0], [1], [1]])).shape
         torch.Size([])
@@ -479,7 +471,6 @@ class HAPPIER(RobustDecomposable):
     """Sup-H-AP with proxies of the finest classes (Eq. 22); alpha above 1 is HAPPIER_F.
 
     Example:
-        >>> import torch
         >>> loss = HAPPIER(num_levels=2, num_classes=3, dim=4)
         >>> [name for name, _ in loss.named_parameters()]
         ['proxies']
@@ -509,7 +500,6 @@ class RODNDCG(RobustDecomposable):
     """Sup-NDCG with proxies of the finest classes (Eq. 25).
 
     Example:
-        >>> import torch
         >>> loss = RODNDCG(num_levels=2, num_classes=3, dim=4)
         >>> loss(torch.eye(4)[:3], torch.tensor([[0, 0], [0, 1], [1, 2]])).shape
         torch.Size([])

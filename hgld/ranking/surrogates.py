@@ -21,14 +21,14 @@ gradient of all losses is one (Q, G) table, computed together with them (``row_l
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking.checks import check_count, check_positive
+from hgld.ranking.checks import check_choice, check_count, check_positive
 from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
 from hgld.ranking.steps import SigmoidStep, Step, chosen
@@ -150,7 +150,7 @@ def sup_h_ap(
         [0.0]
     """
     goal = Goal("ratio", chosen(step))
-    grades.check_compare(compare)
+    check_choice(*get_args(grades.Compare), compare=compare)
     if compare == "relevance" and relevance is not None:
         raise ShapeError("compare is 'relevance', which is that of Eq. 20; give no other relevance")
     return _ratio(scores, levels, num_levels, goal, alpha, relevance, compare)
