@@ -19,7 +19,6 @@ from hgld.ranking.baselines import (
     SubCenterArcFace,
     Triplet,
 )
-from hgld.ranking.binary import pair_calibration, pooled_calibration, soft_bin_ap
 from hgld.ranking.blackbox import (
     ScoreMemory,
     blackbox_ap,
@@ -46,17 +45,20 @@ from hgld.ranking.modules import (
     SupRecall,
     proxy_calibration,
 )
-from hgld.ranking.pooled import (
+from hgld.ranking.pair_losses import (
     HiMulCon,
     PairCalibration,
     PooledCalibration,
     SupCon,
     XBMContrastive,
     hi_mul_con,
+    pair_calibration,
+    pooled_calibration,
     sup_con,
     xbm_contrastive,
 )
 from hgld.ranking.rank_loss import RankLoss
+from hgld.ranking.soft_bins import soft_bin_ap
 from hgld.ranking.surrogates import (
     smooth_ap,
     smooth_h_ap,

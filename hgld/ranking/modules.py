@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hgld.errors import ShapeError
-from hgld.ranking import binary, blackbox, surrogates
+from hgld.ranking import blackbox, surrogates
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import (
     check_choice,
@@ -28,8 +28,9 @@ from hgld.ranking.checks import (
 )
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import finest_ids
-from hgld.ranking.pooled import PairCalibration, PooledCalibration
+from hgld.ranking.pair_losses import PairCalibration, PooledCalibration
 from hgld.ranking.rank_loss import PairsToLosses, RankLoss, Sides, check_labels, unit_vectors
+from hgld.ranking.soft_bins import soft_bin_ap
 from hgld.ranking.steps import Step
 
 
@@ -272,7 +273,7 @@ class SoftBinAP(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Quantised AP loss of each query."""
-        return binary.soft_bin_ap(scores, levels, self.bins, self.low, self.high)
+        return soft_bin_ap(scores, levels, self.bins, self.low, self.high)
 
 
 class BlackBoxAP(RankLoss):

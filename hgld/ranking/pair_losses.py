@@ -9,11 +9,57 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from hgld.ranking import binary
 from hgld.ranking.checks import check_count, check_finite, check_positive, check_weights
 from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import check_pairs
 from hgld.ranking.rank_loss import BatchLoss, RankLoss, Sides
+
+
+def pair_calibration(
+    scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
+) -> Tensor:
+    """Decomposability loss of each query by pairs (Eq. 7).
+
+    (1/P) sum over positives of [alpha - s]+ plus (1/N) sum over negatives of [s - beta]+. Each side
+    is divided by **all** its pairs; the authors' code pools all queries and divides by the number
+    of pairs with a non-zero loss (``pooled_calibration``). A side without pairs adds 0.
+
+    Args:
+        scores: (Q, G) similarities.
+        levels: (Q, G); positives are levels > 0, negatives level 0, -1 is not in the gallery.
+        alpha: similarity that positives should reach.
+        beta: similarity that negatives should stay below.
+
+    Returns:
+        (Q,) >= 0.
+
+    Example:
+        >>> pair_calibration(torch.tensor([[0.5, 0.7, 0.0]]), torch.tensor([[1, 0, 0]]))
+        tensor([0.4500])
+    """
+    check_finite(alpha=alpha, beta=beta)
+    scores = check_pairs(scores, levels)
+    positive, negative = levels > 0, levels == 0
+    pull = torch.where(positive, (alpha - scores).relu(), 0.0).sum(1)
+    push = torch.where(negative, (scores - beta).relu(), 0.0).sum(1)
+    return pull / positive.sum(1).clamp(min=1) + push / negative.sum(1).clamp(min=1)
+
+
+def pooled_calibration(
+    scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
+) -> Tensor:
+    """The authors' pair loss, one number: means over the pairs with a non-zero loss, all queries.
+
+    Example:
+        >>> pooled_calibration(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]]))
+        tensor(0.5500)
+    """
+    check_finite(alpha=alpha, beta=beta)
+    scores = check_pairs(scores, levels)
+    pull = torch.where(levels > 0, (alpha - scores).relu(), 0.0)
+    push = torch.where(levels == 0, (scores - beta).relu(), 0.0)
+    means = [side.sum() / (side > 0).sum().clamp(min=1) for side in (pull, push)]
+    return means[0] + means[1]
 
 
 def sup_con(scores: Tensor, levels: Tensor, temperature: float = 0.1) -> Tensor:
@@ -111,7 +157,6 @@ class PairCalibration(RankLoss):
     """Decomposability loss by pairs (Eq. 7) at one level, mean over the queries.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> PairCalibration()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -130,7 +175,7 @@ class PairCalibration(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Eq. 7 of each query with a positive."""
-        loss = binary.pair_calibration(scores, levels, self.alpha, self.beta)
+        loss = pair_calibration(scores, levels, self.alpha, self.beta)
         return torch.where((levels > 0).any(1), loss, 0.0)
 
 
@@ -160,7 +205,6 @@ class PooledCalibration(_Pooled):
     """The authors' pair loss: means over the pairs of the whole batch with a non-zero loss.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> PooledCalibration()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -179,14 +223,13 @@ class PooledCalibration(_Pooled):
 
     def pooled(self, scores: Tensor, levels: Tensor) -> Tensor:
         """``pooled_calibration`` of the batch."""
-        return binary.pooled_calibration(scores, levels, self.alpha, self.beta)
+        return pooled_calibration(scores, levels, self.alpha, self.beta)
 
 
 class XBMContrastive(_Pooled):
     """Contrastive loss against a memory of references (Table III).
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> XBMContrastive()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-6
         True
@@ -210,7 +253,6 @@ class SupCon(RankLoss):
     one class, as often happens at a coarse level.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> SupCon()(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-4
         True
@@ -244,7 +286,6 @@ class HiMulCon(_Pooled):
         include_self: whether a query counts as its own positive.
 
     Example:
-        >>> import torch
         >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1]])
         >>> HiMulCon(num_levels=2)(torch.eye(3)[[0, 0, 1]], labels).item() < 1e-4
         True

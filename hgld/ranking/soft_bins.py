@@ -1,11 +1,11 @@
-"""Losses of a binary ranking without smooth ranks: soft score bins and score thresholds."""
+"""AP of soft score bins (Revaud et al. 2019), a loss without ranks."""
 
 import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking import levels as grades
 from hgld.ranking.checks import check_count, check_finite
+from hgld.ranking.levels import check_pairs
 
 
 def soft_bin_ap(
@@ -36,7 +36,7 @@ def soft_bin_ap(
         >>> soft_bin_ap(torch.tensor([[1.0, -1.0]]), torch.tensor([[1, 0]])).tolist()
         [0.0]
     """
-    scores = grades.check_pairs(scores, levels)
+    scores = check_pairs(scores, levels)
     check_count(bins=bins)
     check_finite(low=low, high=high)
     if bins < 2 or not low < high:
@@ -60,54 +60,3 @@ def _spread(first: Tensor, share: Tensor, weight: Tensor, bins: int) -> Tensor:
     empty = share.new_zeros(len(share), bins)
     near = empty.scatter_add(1, first, (1.0 - share) * weight)
     return near.scatter_add(1, first + 1, share * weight)
-
-
-def pair_calibration(
-    scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
-) -> Tensor:
-    """Decomposability loss of each query by pairs (Eq. 7).
-
-    (1/P) sum over positives of [alpha - s]+ plus (1/N) sum over negatives of [s - beta]+. Each side
-    is divided by **all** its pairs; the authors' code pools all queries and divides by the number
-    of pairs with a non-zero loss (``pooled_calibration``). A side without pairs adds 0.
-
-    Args:
-        scores: (Q, G) similarities.
-        levels: (Q, G); positives are levels > 0, negatives level 0, -1 is not in the gallery.
-        alpha: similarity that positives should reach.
-        beta: similarity that negatives should stay below.
-
-    Returns:
-        (Q,) >= 0.
-
-    Example:
-        >>> pair_calibration(torch.tensor([[0.5, 0.7, 0.0]]), torch.tensor([[1, 0, 0]]))
-        tensor([0.4500])
-    """
-    check_finite(alpha=alpha, beta=beta)
-    scores = grades.check_pairs(scores, levels)
-    positive, negative = levels > 0, levels == 0
-    pull = torch.where(positive, (alpha - scores).relu(), 0.0).sum(1)
-    push = torch.where(negative, (scores - beta).relu(), 0.0).sum(1)
-    return pull / positive.sum(1).clamp(min=1) + push / negative.sum(1).clamp(min=1)
-
-
-def pooled_calibration(
-    scores: Tensor, levels: Tensor, alpha: float = 0.9, beta: float = 0.6
-) -> Tensor:
-    """The authors' pair loss, one number: means over the pairs with a non-zero loss, all queries.
-
-    Example:
-        >>> pooled_calibration(torch.tensor([[0.5, 0.75, 0.0]]), torch.tensor([[1, 0, 0]]))
-        tensor(0.5500)
-    """
-    check_finite(alpha=alpha, beta=beta)
-    scores = grades.check_pairs(scores, levels)
-    pull = torch.where(levels > 0, (alpha - scores).relu(), 0.0)
-    push = torch.where(levels == 0, (scores - beta).relu(), 0.0)
-    return sum_over_active(pull) + sum_over_active(push)
-
-
-def sum_over_active(values: Tensor) -> Tensor:
-    """Mean of the values above 0; 0 if there are none."""
-    return values.sum() / (values > 0).sum().clamp(min=1)
