@@ -74,17 +74,11 @@ def read_trec_run(lines: Iterable[str]) -> dict[str, list[str]]:
         InvalidData: a line is not one of a run, or an image is listed twice for a query.
     """
     found: dict[str, dict[str, float]] = {}
-    for number, line in enumerate(lines, 1):
-        fields = line.split()
-        if not fields:
-            continue
-        if len(fields) != 6:
-            raise InvalidData(f"run line {number}: {len(fields)} fields; expected 6")
-        query, _, image, _, score, _ = fields
+    for place, (query, _, image, _, score, _) in _split_lines(lines, "run", 6):
         scores = found.setdefault(query, {})
         if image in scores:
-            raise InvalidData(f"run line {number}: image {image} is there twice for {query}")
-        scores[image] = _number(score, f"run line {number}: score")
+            raise InvalidData(f"{place}: image {image} is there twice for {query}")
+        scores[image] = _number(score, f"{place}: score")
     # sorted() is stable: equal scores keep the order of the file.
     return {q: sorted(s, key=lambda image: -s[image]) for q, s in found.items()}
 
@@ -96,20 +90,24 @@ def read_trec_qrels(lines: Iterable[str]) -> dict[str, dict[str, int]]:
         InvalidData: a line is not one of qrels, or an image is judged twice for a query.
     """
     found: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(lines, 1):
-        fields = line.split()
-        if not fields:
-            continue
-        if len(fields) != 4:
-            raise InvalidData(f"qrels line {number}: {len(fields)} fields; expected 4")
-        query, _, image, text = fields
-        gain, gains = _number(text, f"qrels line {number}: gain"), found.setdefault(query, {})
+    for place, (query, _, image, text) in _split_lines(lines, "qrels", 4):
+        gain, gains = _number(text, f"{place}: gain"), found.setdefault(query, {})
         if not gain.is_integer():
-            raise InvalidData(f"qrels line {number}: gain {text!r}; expected a whole number")
+            raise InvalidData(f"{place}: gain {text!r}; expected a whole number")
         if image in gains:
-            raise InvalidData(f"qrels line {number}: image {image} is judged twice for {query}")
+            raise InvalidData(f"{place}: image {image} is judged twice for {query}")
         gains[image] = int(gain)
     return found
+
+
+def _split_lines(lines: Iterable[str], kind: str, size: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield the place of each line with text, for messages, and its fields."""
+    for number, line in enumerate(lines, 1):
+        place, fields = f"{kind} line {number}", line.split()
+        if len(fields) not in (0, size):
+            raise InvalidData(f"{place}: {len(fields)} fields; expected {size}")
+        if fields:
+            yield place, fields
 
 
 def kaggle_lines(rankings: Mapping[str, Sequence[str]], k: int = 100) -> Iterator[str]:
@@ -235,5 +233,5 @@ def _number(text: str, what: str) -> float:
         # Text, nan and inf get the same message.
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidData(f"{what} {text!r} is no number")
+        raise InvalidData(f"{what} {text!r} is not a number")
     return number

@@ -180,7 +180,7 @@ def parse(name: str) -> MetricName:
 
 
 def parse_all(names: Sequence[str]) -> list[MetricName]:
-    """Parse the names of several metrics, as ``parse`` does; one text is no list of names."""
+    """Parse the names of several metrics, as ``parse`` does; refuse a single text."""
     if isinstance(names, str):
         raise ShapeError(f"names is {names!r}; expected a list of metrics")
     return [parse(name) for name in names]
