@@ -252,14 +252,17 @@ class _Streamed(RankFunction):
             part = slice(start, start + rows)
             levels = levels_of(part)
             scores = queries[part] @ references.T  # (rows, G)
-            loss, gradient = _losses_of_rows(scores, levels, losses_of, wanted)
-            total += loss
+            with torch.set_grad_enabled(wanted):
+                loss = losses_of(scores.requires_grad_(wanted), levels).sum()
+            total += loss.detach().double()
             counted += (levels > 0).any(1).sum()
-            if d_queries is not None and d_references is not None and gradient is not None:
+            if d_queries is not None and d_references is not None and loss.requires_grad:
+                gradient = torch.autograd.grad(loss, scores)[0]
                 # The chain rule for scores = queries @ references.T.
                 d_queries[part].addmm_(gradient, references)
                 d_references.addmm_(gradient.T, queries[part])
-            del scores, gradient
+                del gradient
+            del scores, loss
         return total.to(queries.dtype), counted, d_queries, None if same else d_references
 
     @staticmethod
@@ -279,18 +282,6 @@ class _Streamed(RankFunction):
             for gradient, side in zip(gradients, (queries, references), strict=True)
         )
         return d_queries, d_references, None, None, None, None
-
-
-def _losses_of_rows(
-    scores: Tensor, levels: Tensor, losses_of: PairsToLosses, wanted: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Sum of the losses of a chunk of rows, and its gradient with respect to the scores."""
-    if not wanted:
-        return losses_of(scores, levels).sum().double(), None
-    with torch.enable_grad():
-        loss = losses_of(scores.requires_grad_(), levels).sum()
-        gradient = torch.autograd.grad(loss, scores)[0] if loss.requires_grad else None
-    return loss.detach().double(), gradient
 
 
 def mean_over_queries(
