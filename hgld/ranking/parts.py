@@ -73,7 +73,7 @@ def rank_part(
 
     Raises:
         ShapeError: embeddings and labels do not fit together, the part is too large, embeddings
-            are float64, or a score is nan or inf.
+            are float64, own has rows of other images, or a score is nan or inf.
     """
     num_levels = as_ids(query_labels, "query_labels").shape[1]
     check_side("query", [query], query_labels, query, num_levels)
@@ -86,13 +86,31 @@ def rank_part(
     part = part.detach().to(query.device, torch.float32)
     ranges = ClassRanges.of(query_labels, part_labels)
     counts = ranges.counts().cpu().numpy()
-    rows = np.full(len(query), -1) if own is None else own.cpu().numpy()
+    rows = np.full(len(query), -1)
+    if own is not None:
+        rows = as_ids(own[:, None], "own")[:, 0].cpu().numpy()
+        _check_own(rows, query_labels.cpu().numpy(), part_labels.cpu().numpy())
     counts[:, -1] -= rows >= 0
     sides = tuple(side.cpu().numpy() for side in (ranges.places(), ranges.starts, ranges.ends))
     runs = np.empty((len(query), len(part)), np.uint64)
     order = np.empty((len(query), min(first, len(part))), np.int32)
     part_sorter(query.device)(query, part, (*sides, rows), runs, order)
     return RankedPart(runs, counts, order + np.int32(start))
+
+
+def _check_own(own: Array, query_labels: Array, part_labels: Array) -> None:
+    """Raise ShapeError unless each row is -1, or one of the part with the labels of its query."""
+    inside = own >= 0
+    size, found = len(part_labels), own[inside]
+    if own.shape != query_labels.shape[:1] or (own < -1).any() or (found >= size).any():
+        raise ShapeError(
+            f"own has {len(own)} rows from {own.min()} to {own.max()}; expected one for each of "
+            f"{len(query_labels)} queries, from 0 to {size - 1} within the part, or -1"
+        )
+    if (part_labels[found] != query_labels[inside]).any():
+        raise ShapeError(
+            "own has rows whose part_labels are not query_labels; number the rows within the part"
+        )
 
 
 def merge_parts(parts: Sequence[RankedPart]) -> Ranking:

@@ -192,6 +192,21 @@ def test_parts_that_do_not_fit_are_refused(queries, labels, dim, message) -> Non
         rank_part(vectors[:3], paths[:queries], vectors[:, :dim], paths[:labels])
 
 
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ([4, 5], "from 4 to 5; expected one for each of 2 queries, from 0 to 3 within the part"),
+        ([0, -2], "from -2 to 0; expected"),
+        ([0], "has 1 rows"),
+        ([2, 3], "own has rows whose part_labels are not query_labels"),
+    ],
+)
+def test_rows_of_the_queries_that_are_not_theirs_in_the_part_are_refused(own, message) -> None:
+    vectors, labels = torch.eye(8), torch.arange(8)[:, None] // 2
+    with pytest.raises(ShapeError, match=message):
+        rank_part(vectors[4:6], labels[4:6], vectors[4:], labels[4:], torch.tensor(own))
+
+
 def test_parts_that_count_their_rows_from_0_are_refused() -> None:
     vectors, labels = torch.eye(4), torch.arange(4)[:, None]
     halves = [(vectors[a : a + 2], labels[a : a + 2]) for a in (0, 2)]
