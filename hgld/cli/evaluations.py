@@ -70,7 +70,9 @@ def measure(
     ] = None,
     gallery_labels: Annotated[
         Path | None,
-        typer.Option("--gallery-labels", metavar="FILE", help="Of GALLERY; default: --labels."),
+        typer.Option(
+            "--gallery-labels", metavar="FILE", help="Of GALLERY; default: --labels by id."
+        ),
     ] = None,
     level: Annotated[
         list[str] | None,
@@ -118,10 +120,13 @@ def measure(
             _print_draws(drawn)
         return
     with progress("measure"):
-        other = None if gallery is None else _read_side(gallery, gallery_labels or labels)
-        found = measure_files(
-            _read_side(query, labels), other, metric or (), level or (), cosine=not dot
-        )
+        side = _read_side(query, labels)
+        other = None
+        if gallery is not None and labels is not None and gallery_labels is None:
+            other = _read_gallery(gallery, labels, query)
+        elif gallery is not None:
+            other = _read_side(gallery, gallery_labels)
+        found = measure_files(side, other, metric or (), level or (), cosine=not dot)
     if out is not None:
         write_table(found.per_query(), out)
     if as_json:
@@ -514,6 +519,22 @@ def duplicates(
     paired = len(found[["evaluated_split", "evaluated_id"]].drop_duplicates())
     pairs_text = count_text(len(found), "pair", "pairs")
     typer.echo(f"{pairs_text} with {paired:,} of {images}, cosine {cosine:g} or more")
+
+
+def _read_gallery(path: Path, labels: Path, query: Path) -> "Given":
+    """Read the gallery with the labels given for the query: by id, not by the query's rows."""
+    from hgld.errors import UsageError
+    from hgld.evaluate.given import IDS, read_given, read_labels
+
+    given, table = read_given(path), read_labels(labels)
+    if path.samefile(query) or (given.ids is not None and {*IDS} & {*table}):
+        return given.with_labels(table, labels)
+    if given.labels is None:
+        raise UsageError(
+            f"--labels {labels}: are those of {query} by row, and {path} is another file; give "
+            "its labels by --gallery-labels, or ids in both"
+        )
+    return given
 
 
 def _read_side(path: Path, labels: Path | None) -> "Given":

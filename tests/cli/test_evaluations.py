@@ -92,6 +92,21 @@ def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
     assert [row["class"] for row in rows] == ["lake", "lake", "mill", "dam"]
 
 
+def test_measure_takes_labels_of_the_query_for_no_other_gallery_by_row(
+    embeddings: Path, capsys
+) -> None:
+    query, gallery = embeddings / "vectors.npy", embeddings / "gallery.npz"
+    vectors, words = np.load(query), ("--labels", embeddings / "labels.csv", "--metric", "R@1:kind")
+    np.savez(gallery, vectors=vectors[::-1])
+    assert hgld("evaluations", "measure", query, gallery, *words) == 2
+    assert "give its labels by --gallery-labels, or ids in both" in capsys.readouterr().err
+    kinds, places = ["built", "built", "nature", "nature"], ["dam", "mill", "lake", "lake"]
+    np.savez(gallery, vectors=vectors[::-1], labels=np.array([kinds, places]).T)
+    words = (*words, "--json")
+    assert hgld("evaluations", "measure", query, gallery, *words) == 0
+    assert json.loads(capsys.readouterr().out)["mean"] == {"R@1:kind": 1.0}
+
+
 def test_measure_prints_a_metric_of_the_gallery_without_queries(embeddings: Path, capsys) -> None:
     given = embeddings / "vectors.npy", "--labels", embeddings / "labels.csv", "--metric", "CPCC"
     for words, names in (((), ["CPCC"]), (("--metric", "mAP@1k:kind"), ["mAP@1000:kind", "CPCC"])):
