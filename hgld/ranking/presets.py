@@ -54,29 +54,65 @@ class Preset:
     others: Mapping[str, Mapping[str, Option]] = field(hash=False)
 
 
-OTHERS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
-    {
-        "ArcFace": {"margin": 0.5, "scale": 64.0},
-        "BlackBoxAP": {"lam": 4.0, "margin": 0.02},
-        "BlackBoxRecall": {"lam": 4.0, "margin": 0.02},
-        "CSL": {"scale": 32.0},
-        "CosFace": {"margin": 0.35, "scale": 64.0},
-        "FastAP": {"bins": 10},
-        "HiMulCon": {"temperature": 0.07},
-        "ProxyAnchor": {"margin": 0.1, "scale": 32.0},
-        "ProxyNCA": {"scale": 9.0},
-        "SmoothAP": {"tau": 0.01},
-        "SmoothHAP": {"tau": 0.01},
-        "SmoothRecall": {"tau": 0.01},
-        "SoftBinAP": {"bins": 20, "low": -1.0, "high": 1.0},
-        "SubCenterArcFace": {"margin": 0.5, "scale": 64.0, "sub_centers": 3},
-        "SupCon": {"temperature": 0.1},
-        "Triplet": {"margin": 0.05},
-        "XBMContrastive": {"margin": 0.5},
-    }
-)
+Published = Mapping[str, tuple[Option, str]]  # "LOSS.OPTION" -> value, source
 CONFIGURED = "no value in the texts of Ramzi et al.; the authors' configuration files"
 RAMBO = "Rolinek et al. 2020, table 9, Online Products (0.2 and 0.02 on CUB, 0.2 and 0.05 in-shop)"
+BASELINES: Published = {
+    "ArcFace.margin": (0.5, "Deng et al. 2019, section 3.1: 0.5 radians"),
+    "ArcFace.scale": (64.0, "Deng et al. 2019, section 3.1: 64"),
+    "BlackBoxAP.lam": (4.0, RAMBO),
+    "BlackBoxAP.margin": (0.02, RAMBO),
+    "BlackBoxRecall.lam": (4.0, RAMBO),
+    "BlackBoxRecall.margin": (0.02, RAMBO),
+    "CSL.scale": (32.0, "its only public code: 32"),
+    "CosFace.margin": (0.35, "Wang et al. 2018, section 4: 0.35"),
+    "CosFace.scale": (64.0, "Wang et al. 2018, the authors' code: 64"),
+    "FastAP.bins": (10, f"{CONFIGURED}: 10"),
+    "HiMulCon.temperature": (0.07, "Zhang et al. 2022, the authors' code: 0.07"),
+    "ProxyAnchor.margin": (0.1, "Kim et al. 2020, section 4.2: 0.1"),
+    "ProxyAnchor.scale": (32.0, "Kim et al. 2020, section 4.2: 32"),
+    "ProxyNCA.scale": (9.0, f"{CONFIGURED}: T = 1/9"),
+    "SmoothAP.tau": (0.01, "Brown et al. 2020, table 5: 0.01"),
+    "SmoothHAP.tau": (0.01, "as Smooth-AP"),
+    "SmoothRecall.tau": (0.01, "no value in the text; the code of reference [28]: 0.01"),
+    "SoftBinAP.bins": (20, f"{CONFIGURED}: 20 (25 on [0, 1] in the code of Revaud et al. 2019)"),
+    "SoftBinAP.low": (-1.0, f"{CONFIGURED}: -1"),
+    "SoftBinAP.high": (1.0, f"{CONFIGURED}: 1"),
+    "SubCenterArcFace.margin": (0.5, "Deng et al. 2020, as ArcFace: 0.5 radians"),
+    "SubCenterArcFace.scale": (64.0, "Deng et al. 2020, as ArcFace: 64"),
+    "SubCenterArcFace.sub_centers": (3, "Deng et al. 2020, table 1: 3"),
+    "SupCon.temperature": (0.1, "Khosla et al. 2020, section 4: 0.1"),
+    "Triplet.margin": (0.05, f"{CONFIGURED}: 0.05"),
+    "XBMContrastive.margin": (0.5, f"{CONFIGURED}: 0.5"),
+}
+LEFT_OUT = "Rolinek et al. 2020, section 5.1: each image with itself left out"
+AS_PRINTED: Published = {
+    **BASELINES,
+    "BlackBoxAP.include_self": (False, LEFT_OUT),
+    "BlackBoxAP.ranks": ("count", "Rolinek et al. 2020, Algorithm 1: ranks are not divided"),
+    "BlackBoxRecall.include_self": (False, "as Blackbox AP"),
+    "BlackBoxRecall.ranks": ("count", "as Blackbox AP"),
+    "HAPPIER.compare": ("relevance", "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance"),
+    "ROADMAP.calibration": ("pair", "Ramzi et al. 2021, Eq. 7, per query (Eq. 7 in 2024, too)"),
+    "RODRecall.calibration": ("pair", "Ramzi et al. 2024, Eq. 17 with Eq. 7, per query"),
+    "SupHAP.compare": ("relevance", "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance"),
+}
+OWN = True, "the authors' code: the query is among its own positives"
+COARSER = "level", "the authors' code: images of a coarser shared level rank lower"
+CALIBRATED = (
+    "proxy",
+    "the authors' files ROADMAP_pp, ROADRatk_pp; their ROADMAP, ROADRatk have pair-pooled",
+)
+INCLUDING = (
+    "BlackBoxAP HAPPIER ROADMAP RODNDCG RODRecall SmoothAP SmoothHAP SmoothRecall SoftBinAP SupAP "
+    "SupHAP SupNDCG SupRecall"
+)
+AUTHORS: Published = {
+    **BASELINES,
+    **{f"{loss}.include_self": OWN for loss in INCLUDING.split()},
+    **{f"{loss}.compare": COARSER for loss in ("HAPPIER", "SupHAP")},
+    **{f"{loss}.calibration": CALIBRATED for loss in ("RODRecall", "ROADMAP")},
+}
 TEXT = {
     "step.tau": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.01, as Smooth-AP",
     "step.rho": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 100; no value in 2024",
@@ -92,84 +128,24 @@ TEXT = {
     "temperature": "no value in the text; the authors' code: 1 rank",
     "pair_alpha": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.9",
     "pair_beta": "Ramzi et al. 2021 (ROADMAP), settings of section 4: 0.6",
-    "ArcFace.margin": "Deng et al. 2019, section 3.1: 0.5 radians",
-    "ArcFace.scale": "Deng et al. 2019, section 3.1: 64",
-    "BlackBoxAP.lam": RAMBO,
-    "BlackBoxAP.margin": RAMBO,
-    "BlackBoxRecall.lam": RAMBO,
-    "BlackBoxRecall.margin": RAMBO,
-    "CSL.scale": "its only public code: 32",
-    "CosFace.margin": "Wang et al. 2018, section 4: 0.35",
-    "CosFace.scale": "Wang et al. 2018, the authors' code: 64",
-    "FastAP.bins": f"{CONFIGURED}: 10",
-    "HiMulCon.temperature": "Zhang et al. 2022, the authors' code: 0.07",
-    "ProxyAnchor.margin": "Kim et al. 2020, section 4.2: 0.1",
-    "ProxyAnchor.scale": "Kim et al. 2020, section 4.2: 32",
-    "ProxyNCA.scale": f"{CONFIGURED}: T = 1/9",
-    "SmoothAP.tau": "Brown et al. 2020, table 5: 0.01",
-    "SmoothHAP.tau": "as Smooth-AP",
-    "SmoothRecall.tau": "no value in the text; the code of reference [28]: 0.01",
-    "SoftBinAP.bins": f"{CONFIGURED}: 20 (25 on [0, 1] in the code of Revaud et al. 2019)",
-    "SoftBinAP.low": f"{CONFIGURED}: -1",
-    "SoftBinAP.high": f"{CONFIGURED}: 1",
-    "SubCenterArcFace.margin": "Deng et al. 2020, as ArcFace: 0.5 radians",
-    "SubCenterArcFace.scale": "Deng et al. 2020, as ArcFace: 64",
-    "SubCenterArcFace.sub_centers": "Deng et al. 2020, table 1: 3",
-    "SupCon.temperature": "Khosla et al. 2020, section 4: 0.1",
-    "Triplet.margin": f"{CONFIGURED}: 0.05",
-    "XBMContrastive.margin": f"{CONFIGURED}: 0.5",
 }
-AS_PRINTED: Mapping[str, Mapping[str, Option]] = MappingProxyType(
-    {
-        **OTHERS,
-        "BlackBoxAP": {**OTHERS["BlackBoxAP"], "include_self": False, "ranks": "count"},
-        "BlackBoxRecall": {**OTHERS["BlackBoxRecall"], "include_self": False, "ranks": "count"},
-        "HAPPIER": {"compare": "relevance"},
-        "ROADMAP": {"calibration": "pair"},
-        "RODRecall": {"calibration": "pair"},
-        "SupHAP": {"compare": "relevance"},
-    }
-)
-PRINTED = {
-    **TEXT,
-    "BlackBoxAP.include_self": "Rolinek et al. 2020, section 5.1: each image with itself left out",
-    "BlackBoxAP.ranks": "Rolinek et al. 2020, Algorithm 1: ranks are not divided",
-    "BlackBoxRecall.include_self": "as Blackbox AP",
-    "BlackBoxRecall.ranks": "as Blackbox AP",
-    "HAPPIER.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
-    "ROADMAP.calibration": "Ramzi et al. 2021, Eq. 7, per query (Eq. 7 in 2024, too)",
-    "RODRecall.calibration": "Ramzi et al. 2024, Eq. 17 with Eq. 7, per query",
-    "SupHAP.compare": "Ramzi et al. 2024, Eq. 3 and 5: lower by relevance",
-}
-# The query is among its own positives in all rank losses of the authors' code, and what ranks lower
-# has a coarser shared level.
-AUTHORS: Mapping[str, Mapping[str, Option]] = MappingProxyType(
-    {
-        **OTHERS,
-        **{loss: {"include_self": True} for loss in ("RODNDCG", "SupAP", "SupNDCG", "SupRecall")},
-        **{loss: {"compare": "level", "include_self": True} for loss in ("HAPPIER", "SupHAP")},
-        **{
-            loss: {"calibration": "proxy", "include_self": True}
-            for loss in ("RODRecall", "ROADMAP")
-        },
-        **{
-            loss: {**OTHERS[loss], "include_self": True}
-            for loss in ("BlackBoxAP", "SmoothAP", "SmoothHAP", "SmoothRecall", "SoftBinAP")
-        },
-    }
-)
-CALIBRATED = "the authors' files ROADMAP_pp, ROADRatk_pp; their ROADMAP, ROADRatk have pair-pooled"
+
+
+def _by_loss(published: Published) -> Mapping[str, Mapping[str, Option]]:
+    found: dict[str, dict[str, Option]] = {}
+    for name, (value, _) in published.items():
+        loss, _, option = name.partition(".")
+        found.setdefault(loss, {})[option] = value
+    return MappingProxyType(found)
+
+
+def _sources(published: Published) -> dict[str, str]:
+    return TEXT | {name: source for name, (_, source) in published.items()}
+
+
+OTHERS = _by_loss(BASELINES)
 CODE = {
-    **TEXT,
-    **{
-        f"{loss}.{name}": {
-            "include_self": "the authors' code: the query is among its own positives",
-            "compare": "the authors' code: images of a coarser shared level rank lower",
-            "calibration": CALIBRATED,
-        }[name]
-        for loss, options in AUTHORS.items()
-        for name in options.keys() - OTHERS.get(loss, {}).keys()
-    },
+    **_sources(AUTHORS),
     "recall_lam": "the authors' configuration files leave it out: halves, 0.5",
     "fine_alpha": "the authors' configuration files keep alpha at 1 and raise lambda to 0.5",
 }
@@ -186,16 +162,16 @@ PAPER = Preset(
     pair_alpha=0.9,
     pair_beta=0.6,
     bounds=True,
-    sources=TEXT,
+    sources=_sources(BASELINES),
     others=OTHERS,
 )
 SUPRANK = replace(
-    PAPER, recall_lam=0.5, fine_alpha=1.0, bounds=False, sources=CODE, others=AUTHORS
+    PAPER, recall_lam=0.5, fine_alpha=1.0, bounds=False, sources=CODE, others=_by_loss(AUTHORS)
 )  # with the step of its data set
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "paper": PAPER,
-        "text": replace(PAPER, sources=PRINTED, others=AS_PRINTED),
+        "text": replace(PAPER, sources=_sources(AS_PRINTED), others=_by_loss(AS_PRINTED)),
         "suprank_sop": replace(
             SUPRANK,
             step=UpperStep(offset=1.44, tie=0.5),
