@@ -682,12 +682,9 @@ class CSL(nn.Module):
         for level, margin in enumerate(self.margins):
             # A proxy is inside only if all coarser labels agree, too.
             inside = inside & (paths[classes, level][:, None] == paths[:, level][None, :])
-            total = total + self._level_loss(scaled, own, inside, margin)
+            # -1e9 instead of -inf: a row without others would have a nan gradient.
+            others = scaled.masked_fill(inside, -1e9).logsumexp(1)
+            loss = F.softplus(others - own + self.scale * margin)
+            # A class that contains all proxies has no others to exceed.
+            total = total + torch.where(inside.all(1), 0.0, loss).mean()
         return total
-
-    def _level_loss(self, scaled: Tensor, own: Tensor, inside: Tensor, margin: float) -> Tensor:
-        some = ~inside.all(1)  # a class that contains all proxies has no others to exceed
-        # -1e9 instead of -inf: a row without others would have a nan gradient.
-        others = scaled.masked_fill(inside, -1e9).logsumexp(1)
-        loss = F.softplus(others - own + self.scale * margin)
-        return torch.where(some, loss, 0.0).mean()
