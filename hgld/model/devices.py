@@ -69,8 +69,8 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 def kept_memory(device: torch.device) -> Iterator[None]:
     """Within, memory that a network on the CPU frees is kept for its next step.
 
-    By default glibc returns each large block to the system, which clears its pages anew for the
-    next step: a third to a half of the time at 224 px. Another C library is left as it is.
+    By default glibc returns each large block to the system, which clears its pages again for the
+    next step: a third to a half of the time at 224 px. Another C library is left unchanged.
     """
     global _keeping
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -119,7 +119,7 @@ class Release:
 
     @property
     def origin(self) -> str:
-        """What the hierarchy of a folder was read from."""
+        """The source of the hierarchy of a folder."""
         return "a CSV" if self.context.source.labels_csv else "the names of the folders of images"
 
     @property
@@ -254,7 +254,7 @@ def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> ReleaseTabl
     if len(twice):
         raise InvalidData(
             f"hierarchy.csv: number {twice.iloc[0]} is one class in the training data and another "
-            "in the gallery; a release has one table of classes: give each a number of its own"
+            "in the gallery; a release has one table of classes: give each its own number"
         )
     levels = _levels(hierarchy)
     number = _number_column(levels)

@@ -51,7 +51,7 @@ def index_shards(
 
     Raises:
         InvalidData: a sample has no image or class, its members are not adjacent, or its key is
-            used twice in a shard; there is no sample at all; the shards are compressed, or those
+            used twice in a shard; the tars hold no sample; the shards are compressed, or those
             of an export.
         UsageError: a level is given twice.
     """
@@ -169,7 +169,7 @@ def _describe_sample(
     name = f"{tar}: key {key}"
     by_suffix = {m.name.rpartition("/")[2].partition(".")[2].lower(): m for m in members}
     if len(by_suffix) < len(members):
-        raise InvalidData(f"{name}: a member stands twice; give each sample a key of its own")
+        raise InvalidData(f"{name}: a member stands twice; give each sample its own key")
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
     if image is None:
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)})")
@@ -246,7 +246,7 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise InvalidData(f"{name}: its JSON cannot be read") from None
     if not isinstance(known, dict):
-        raise InvalidData(f"{name}: its JSON is no object with keys")
+        raise InvalidData(f"{name}: its JSON is not an object with keys")
     return known
 
 

@@ -1,4 +1,4 @@
-"""Where the tars of a folder of shards are: in it, or at the URL in its ``.location.json``."""
+"""Location of the tars of a folder of shards: in it, or at the URL in its ``.location.json``."""
 
 from pathlib import Path
 

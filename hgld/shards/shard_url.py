@@ -26,7 +26,7 @@ from hgld.words import single_blanks
 
 WRITER = ".writer"  # lock of a folder of shards; it also shows that hgld wrote the folder
 TOKEN = ".token"  # file of the local folder with this export's name for itself
-SETTLED_S = 1.0  # longer than from seeing that there is no writer to writing one's own name
+SETTLED_S = 1.0  # longer than from the look for a writer to the write of the own name
 
 
 class ShardUrl:

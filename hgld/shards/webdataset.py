@@ -55,13 +55,13 @@ def group_by_class(
     Args:
         classes_per_batch: P.
         images_per_class: K.
-        label: member of the sample that holds its class, or a function of the sample; a member that
-            is JSON holds no class as it is and needs a function.
+        label: member of the sample that holds its class, or a function of the sample, which a JSON
+            member needs.
         window: ready classes from which P are drawn by chance; up to P: the first that are ready.
         seed: of the draws.
 
     Raises:
-        UsageError: P or K is no whole number, 1 or more.
+        UsageError: P or K is not a whole number, 1 or more.
         InvalidData: while iterating: a sample has no such member.
 
     Example:
@@ -161,11 +161,11 @@ def batches(
         pipe: whether URLs may run commands ("pipe:...").
 
     Raises:
-        UsageError: there is no URL; one runs a command and ``pipe`` is False; P or K is no whole
-            number, 1 or more; ranks do not divide the batch.
+        UsageError: there is no URL; one runs a command and ``pipe`` is False; P or K is not a
+            whole number, 1 or more; ranks do not divide the batch.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
-            image or class, its class is no number (without rows), its image is not decodable, a
-            shard is no whole tar, or no batch is filled.
+            image or class, its class is not a number (without rows), its image is not decodable,
+            a shard is not a whole tar, or no batch is filled.
     """
     shards = _list_shards(urls)
     if not shards:
@@ -203,7 +203,7 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
     Raises:
         UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number, or would
             write over a shard that is read.
-        InvalidData: a shard is no whole tar.
+        InvalidData: a shard is not a whole tar.
         OSError: a shard cannot be written.
     """
     shards = _list_shards(urls)

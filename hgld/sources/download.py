@@ -174,7 +174,7 @@ def _connected(file: RemoteFile) -> Iterator[Session]:
     except OSError as error:
         raise Resumable(
             f"{file.path}: {error.strerror or error}; what was loaded is kept, run the same "
-            "command again once that is mended"
+            "command again once that is fixed"
         ) from None
 
 
@@ -281,7 +281,7 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
             if start and answer.headers.get("Content-Range") == f"bytes */{start}":
                 return  # it was complete already
             file.version.unlink(missing_ok=True)
-            raise _Busy("the partial file does not fit the server's; it is loaded anew")
+            raise _Busy("the partial file does not fit the server's; it is loaded again")
         continued = answer.status_code == requests.codes.partial_content
         if continued and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             raise _Busy("the server sent another part than was asked for")

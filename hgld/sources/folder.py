@@ -265,7 +265,7 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     Classes are in Unicode's composed form, as decisions are: macOS decomposes names of folders.
     """
     outside = (
-        f"{row}: path '{path}' is no file inside the folder"
+        f"{row}: path '{path}' is not a file inside the folder"
         for row, path in rows["path"].items()
         if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
     )

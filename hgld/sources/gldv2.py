@@ -65,7 +65,7 @@ BLANKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u200
 BLANKS += "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 Tables = tuple[pd.DataFrame, LargeTable, pd.DataFrame, LargeTable]
 
-# Rows of an image CSV: its first row with an id counts, unless it has a reason of its own.
+# Rows of an image CSV: its first row with an id counts, unless it already has a reason.
 JUDGED = """
     CREATE VIEW judged_{split} AS SELECT rows.*,
         CASE WHEN own <> '' THEN own WHEN n > first THEN 'duplicate' ELSE '' END AS why
@@ -134,8 +134,8 @@ def index_tars(folder: Path, pattern: str, state: Path) -> Iterator[pa.Table]:
         ) from None
     if pattern and not tars:
         raise InvalidData(
-            f"{folder}: no tar matches '{pattern}'; mend the pattern, or set it to '' where this "
-            "part is not there"
+            f"{folder}: no tar matches '{pattern}'; correct the pattern, or set it to '' if "
+            "this part is missing"
         )
     with ThreadPoolExecutor(2) as threads:
         tables = threads.map(partial(_index_tar, folder=folder, state=state), tars)
@@ -249,7 +249,7 @@ def _load_train(tables: "DuckDBPyConnection", source: Path, options: CollectOpti
         FROM {{csv}} AS csv LEFT JOIN (SELECT image_id AS id, min(landmark_id) AS low,
             max(landmark_id) AS high FROM clean GROUP BY image_id) USING (id)"""
     if _load_rows(tables, "rows_train", query, source / options.train_csv, columns):
-        # A repeated row is a duplicate, whatever else it is.
+        # A repeated row is a duplicate, even with another fault.
         tables.execute("""UPDATE rows_train SET own = 'duplicate', differs = false FROM (
             SELECT image_id, min(n) AS first FROM rows_train GROUP BY image_id HAVING count(*) > 1
         ) AS again WHERE rows_train.image_id = again.image_id AND n > first""")

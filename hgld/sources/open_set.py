@@ -55,7 +55,7 @@ def split_classes(
         how = "evaluation_classes" if options.evaluation_classes else "evaluation_share"
         raise UsageError(
             f"collect.{how} holds out {held.sum()} of {count_text(len(keys), 'class')}, "
-            "but an evaluation needs 2 or more to tell apart; hold out more"
+            "but an evaluation needs 2 or more to distinguish; hold out more"
         )
     splits = np.where(held, "evaluation", "train").astype(object)
     rest = np.flatnonzero(~held)

@@ -146,7 +146,7 @@ def download_kept(
     except OSError as error:
         raise Resumable(
             f"{kept}: {error.strerror or error}; the tar it is made from is kept, run the same "
-            "command again once that is mended"
+            "command again once that is fixed"
         ) from None
     except InvalidData:
         discard(file)

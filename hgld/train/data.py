@@ -72,7 +72,7 @@ class TrainingData:
         shards = [one for one in manifest["shards"] if one["split"] == options.split]
         own = [one["file"] for one in shards if one["samples"]]  # all its photos may be damaged
         levels = [f"level_{level + 1}" for level in range(len(manifest["levels"]))]
-        # A rank holds neither other splits nor the texts of its own.
+        # A rank holds neither other splits nor the other texts of its split.
         rows = read_index(folder, own, [*READ, *levels])
         # Runs of 0 steps are pretrained models and need no samples.
         if rows.empty and any(run.steps for run in options.runs.values()):
@@ -96,7 +96,7 @@ class TrainingData:
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _start(self, options: TrainOptions, run: RunOptions) -> dict[str, str]:
-        """Identity of the model that a run starts from, whatever its name or folder."""
+        """Identity of the model that a run starts from, regardless of its name or folder."""
         if not run.init_from:
             return {}
         if run.init_folder is not None:

@@ -297,7 +297,7 @@ def _facts(
         "split": options.split,
         "classes": len(data.class_labels),
         "levels": data.levels,
-        # A folder by its name: the same model is made of it wherever it is.
+        # A folder by its name: the same model is made of it in any place.
         "run": run.model_dump(mode="json") | {"init_from": Path(run.init_from).name},
         "made_from": folder.fingerprint,
         **({"init_sha256": folder.start_sha256} if folder.start else {}),
