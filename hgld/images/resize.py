@@ -66,10 +66,21 @@ def shrink_jpeg(data: bytes, short_side: int, quality: int) -> bytes:
     with the reason.
     """
     try:
-        with decoding():
-            return _shrink(data, short_side, quality)
+        with decoding(), open_image(data) as image:
+            if min(image.size) <= short_side:
+                return data
+            changes = describe_changes(is_turned(image), short_side, quality)
+            own = image.info.get("comment", b"")
+            upright = upright_rgb(image)
+            note = MARK.format(width=upright.width, height=upright.height, changes=changes).encode()
+            buffer = io.BytesIO()
+            # A JPEG segment holds 65,533 bytes at most.
+            comment = (note + own)[:65_000]
+            made = resize(upright, short_side)
+            made.save(buffer, "JPEG", quality=quality, optimize=True, comment=comment)
     except Undecodable:
         return data
+    return buffer.getvalue()
 
 
 def read_note(data: bytes) -> Note | None:
@@ -83,19 +94,3 @@ def read_note(data: bytes) -> Note | None:
     if found is None:
         return None
     return Note(int(found[1]), int(found[2]), found[3].decode("ascii", "replace"))
-
-
-def _shrink(data: bytes, short_side: int, quality: int) -> bytes:
-    with open_image(data) as image:
-        if min(image.size) <= short_side:
-            return data
-        changes = describe_changes(is_turned(image), short_side, quality)
-        own = image.info.get("comment", b"")
-        upright = upright_rgb(image)
-        note = MARK.format(width=upright.width, height=upright.height, changes=changes).encode()
-        buffer = io.BytesIO()
-        # A JPEG segment holds 65,533 bytes at most.
-        comment = (note + own)[:65_000]
-        made = resize(upright, short_side)
-        made.save(buffer, "JPEG", quality=quality, optimize=True, comment=comment)
-    return buffer.getvalue()
