@@ -32,10 +32,7 @@ csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
 
 
 def read_csv(
-    path: Path,
-    columns: Mapping[str, ColumnType],
-    may_lack: Sequence[str] = (),
-    each: Callable[[pd.DataFrame], pd.DataFrame] = lambda piece: piece,
+    path: Path, columns: Mapping[str, ColumnType], may_lack: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Read the named columns of a CSV (UTF-8, with or without BOM, LF or CRLF), each as its type.
 
@@ -63,7 +60,7 @@ def read_csv(
             _require_even_rows(path)
             even = True
         typed = {name: _convert(piece[name], columns[name], path) for name in columns}
-        pieces.append(each(pd.DataFrame(typed)))
+        pieces.append(pd.DataFrame(typed))
     return pd.concat(pieces, ignore_index=True)
 
 

@@ -146,7 +146,12 @@ class Table:
     def read(self, path: Path) -> pd.DataFrame:
         """Read and check; columns that a person added are left out."""
         if self.file.endswith(".parquet"):
-            return self.check(_read_parquet(path), path)
+            require_file(path)
+            try:
+                table = pd.read_parquet(path)
+            except Exception as error:  # pyarrow raises many types for a damaged file
+                raise unreadable(path, error) from None
+            return self.check(table, path)
         with named_in_errors(path):
             header = read_header(path, self.columns) if self.also else []
             more = [name for name in header if name.startswith(self.also)]
@@ -348,11 +353,3 @@ class Folder:
 
 
 Artifact = Table | VectorFile | Json | Folder
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    require_file(path)
-    try:
-        return pd.read_parquet(path)
-    except Exception as error:  # pyarrow raises many types for a damaged file
-        raise unreadable(path, error) from None

@@ -94,7 +94,7 @@ def _list_real_folders(
                 folders.append(path)
             elif entry.is_file(follow_symlinks=False):
                 tree.files.append(path)
-            elif entry.is_symlink() and _is_folder(path):
+            elif entry.is_symlink() and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir may raise
                 yield path
             else:
                 size, fault = size_of_file(path)
@@ -102,13 +102,6 @@ def _list_real_folders(
                     tree.passed_over[path] = fault
                 else:
                     tree.files.append(path)
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
 
 
 def _identity(found: os.stat_result) -> Identity:
