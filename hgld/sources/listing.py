@@ -5,7 +5,7 @@ files to this form, so that later code does not depend on the data set.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from hgld.errors import InvalidData
 
 WHOLE = re.compile(r"-?[0-9]{1,18}")  # stricter than int(), which accepts 1_000
 CLASS = ["space", "landmark_id"]  # ids of train and index are different numbers
+SET_FOLDER = "set source.folder to where the data set is"
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,14 @@ def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
     )
 
 
-def require_file(path: Path, what: str) -> Path:
+def require_file(path: Path, what: str, remedy: str = SET_FOLDER) -> Path:
     """Return the path of a required file.
 
     Raises:
         InvalidData: it is missing.
     """
     if not path.is_file():
-        raise InvalidData(
-            f"{path}: no such file; expected {what}; set source.folder to where the data set lies"
-        )
+        raise InvalidData(f"{path}: no such file; expected {what}; {remedy}")
     return path
 
 
@@ -98,7 +97,7 @@ def require_apart(lines: pd.DataFrame, noun: str, column: str = "landmark_id") -
     Args:
         lines: split, file and line of each image, and the column.
         noun: what the column names, for the message.
-        column: that tells the things apart.
+        column: that distinguishes them.
 
     Raises:
         InvalidData: something is; the first line of each side is named.
@@ -162,6 +161,29 @@ def read_words(
     table = pd.DataFrame(cells, columns=list(columns))
     types = {name: "int64" if kind == "int" else "str" for name, kind in columns.items()}
     return table.astype(types).assign(line=[number for number, _ in lines])
+
+
+def read_lists(
+    source: Path,
+    splits: Mapping[str, str],
+    columns: dict[str, ColumnType],
+    what: str,
+    header: bool = False,
+) -> pd.DataFrame:
+    """Read a list of each split by ``read_words``; the columns ``split`` and ``file`` name it.
+
+    Args:
+        source: the source folder.
+        splits: file of a list, relative to it -> the split.
+        columns: as in ``read_words``.
+        what: likewise.
+        header: likewise.
+    """
+    lists = [
+        read_words(source / file, columns, what, header).assign(split=split, file=file)
+        for file, split in splits.items()
+    ]
+    return pd.concat(lists, ignore_index=True)
 
 
 def _cells(path: Path, number: int, line: str, columns: dict[str, ColumnType]) -> list[str | int]:

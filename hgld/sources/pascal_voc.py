@@ -13,9 +13,10 @@ import numpy as np
 
 from hgld.errors import InvalidData, ShapeError
 from hgld.ranking.detection import match_boxes, voc_average_precision
-from hgld.sources.listing import read_words
+from hgld.sources.listing import read_words, require_file
 
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
+UNPACK = "give the folder of a year, such as VOCdevkit/VOC2007, and unpack all of it"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ def read_voc(folder: Path, split: str = "test") -> TrueBoxes:
         InvalidData: a file is missing or damaged, an image is listed twice, or a box is empty or
             reaches beyond its image.
     """
-    file = _require(folder / "ImageSets" / "Main" / f"{split}.txt", "the images of a split")
-    lines = read_words(file, {"image": "text"}, "the images of a split")
+    what = "the images of a split"
+    file = require_file(folder / "ImageSets" / "Main" / f"{split}.txt", what, UNPACK)
+    lines = read_words(file, {"image": "text"}, what)
     images = tuple(lines["image"])
     twice = lines[lines["image"].duplicated()]
     if not twice.empty:
@@ -123,18 +125,10 @@ def measure_detections(
     return found
 
 
-def _require(file: Path, what: str) -> Path:
-    if not file.is_file():
-        raise InvalidData(
-            f"{file}: no such file; expected {what}; give the folder of a year, such as "
-            "VOCdevkit/VOC2007, and unpack all of it"
-        )
-    return file
-
-
 def _boxes_of(file: Path) -> list[tuple[str, list[float], bool]]:
     try:
-        root = ElementTree.parse(_require(file, "the boxes of an image")).getroot()
+        path = require_file(file, "the boxes of an image", UNPACK)
+        root = ElementTree.parse(path).getroot()
         width, height = (float(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
     except (ElementTree.ParseError, ValueError) as error:
         raise InvalidData(

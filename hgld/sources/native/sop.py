@@ -11,7 +11,7 @@ import pandas as pd
 from hgld.artifacts import ColumnType
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.listing import Listing, read_words, require_apart
+from hgld.sources.listing import Listing, read_lists, require_apart
 
 LEVELS = ("super_class", "product")
 FILES = {"Ebay_train.txt": "train", "Ebay_test.txt": "evaluation"}
@@ -30,25 +30,15 @@ def read(source: Path, _: SourceOptions) -> Listing:
         InvalidData: a file is missing or has another form, a super class has two folders, a product
             is in both files.
     """
-    lines = pd.concat(
-        read_words(source / name, COLUMNS, "the lines of a split", header=True).assign(
-            split=split, file=name
-        )
-        for name, split in FILES.items()
-    )
+    lines = read_lists(source, FILES, COLUMNS, "the lines of a split", header=True)
     require_apart(lines, "product", "class_id")
     names = _name_super_classes(lines)
-    return Listing.of_lines(
-        pd.DataFrame(
-            {
-                **{name: lines[name] for name in ("path", "split", "file", "line")},
-                "landmark_id": lines["class_id"],
-                "super_class": lines["super_class_id"].map(names).astype("str"),
-                "product": "product " + lines["class_id"].astype("str"),
-            }
-        ).reset_index(drop=True),
-        LEVELS,
+    found = lines[["path", "split", "file", "line"]].assign(
+        landmark_id=lines["class_id"],
+        super_class=lines["super_class_id"].map(names).astype("str"),
+        product="product " + lines["class_id"].astype("str"),
     )
+    return Listing.of_lines(found, LEVELS)
 
 
 def _name_super_classes(lines: pd.DataFrame) -> dict[int, str]:

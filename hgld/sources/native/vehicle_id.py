@@ -7,11 +7,9 @@ others (Brown et al. 2020, 5.2). The only level is the vehicle.
 
 from pathlib import Path
 
-import pandas as pd
-
 from hgld.artifacts import ColumnType
 from hgld.config import SourceOptions
-from hgld.sources.listing import Listing, read_words, require_apart
+from hgld.sources.listing import Listing, read_lists, require_apart
 
 LEVELS = ("vehicle",)
 VEHICLES = {"small": 800, "medium": 1600, "large": 2400}
@@ -24,19 +22,9 @@ def read(source: Path, options: SourceOptions) -> Listing:
     Raises:
         InvalidData: a list is missing or has another form, or a vehicle is in both.
     """
-    test = f"test_list_{VEHICLES[options.vehicle_id_test]}.txt"
-    lines = pd.concat(
-        [
-            read_words(source / file, COLUMNS, "the photos of a split").assign(
-                split=split, file=file
-            )
-            for file, split in (
-                ("train_test_split/train_list.txt", "train"),
-                (f"train_test_split/{test}", "evaluation"),
-            )
-        ],
-        ignore_index=True,
-    )
+    test = f"train_test_split/test_list_{VEHICLES[options.vehicle_id_test]}.txt"
+    splits = {"train_test_split/train_list.txt": "train", test: "evaluation"}
+    lines = read_lists(source, splits, COLUMNS, "the photos of a split")
     found = lines.assign(
         path="image/" + lines["image"] + ".jpg",
         landmark_id=lines["vehicle_id"],

@@ -18,7 +18,7 @@ from hgld.artifacts import BOX, ColumnType, read_csv, row_in_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.images import extended_boxes
-from hgld.sources.listing import Listing, read_words, require_apart, require_file
+from hgld.sources.listing import Listing, read_lists, require_apart, require_file
 
 LEVELS = ("identity",)
 SPLITS = {"train": "train", "test": "evaluation"}
@@ -34,7 +34,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
         InvalidData: a list or a file of boxes is missing or has another form, an identity is in
             both lists, or a photo has no box.
     """
-    lines = pd.concat([_read_list(source, side) for side in SPLITS], ignore_index=True)
+    lines = _read_lists(source)
     require_apart(lines, "identity")
     there = any((source / BOXES.format(side)).is_file() for side in SPLITS)
     if options.vggface2_boxes == "required" or (options.vggface2_boxes == "auto" and there):
@@ -43,25 +43,20 @@ def read(source: Path, options: SourceOptions) -> Listing:
     return Listing.of_lines(lines, LEVELS)
 
 
-def _read_list(source: Path, side: str) -> pd.DataFrame:
-    file = f"{side}_list.txt"
-    lines = read_words(source / file, {"photo": "text"}, "IDENTITY/PHOTO, a line each")
+def _read_lists(source: Path) -> pd.DataFrame:
+    splits = {f"{side}_list.txt": split for side, split in SPLITS.items()}
+    lines = read_lists(source, splits, {"photo": "text"}, "IDENTITY/PHOTO, a line each")
     identity = lines["photo"].str.extract(PHOTO)[0]
     if identity.isna().any():
         row = lines[identity.isna()].iloc[0]
         raise InvalidData(
-            f"{source / file} line {row['line']}: '{row['photo']}'; expected IDENTITY/PHOTO, such "
-            "as n000002/0001_01.jpg; get the list again"
+            f"{source / row['file']} line {row['line']}: '{row['photo']}'; expected "
+            "IDENTITY/PHOTO, such as n000002/0001_01.jpg; get the list again"
         )
-    return pd.DataFrame(
-        {
-            "path": f"{side}/" + lines["photo"],
-            "split": SPLITS[side],
-            "landmark_id": identity.astype("int64"),
-            "file": file,
-            "line": lines["line"],
-            "identity": "identity " + identity,
-        }
+    return lines.assign(
+        path=lines["file"].str.removesuffix("_list.txt") + "/" + lines["photo"],
+        landmark_id=identity.astype("int64"),
+        identity="identity " + identity,
     )
 
 
@@ -75,7 +70,7 @@ def _read_boxes(source: Path, side: str, lines: pd.DataFrame, margin: float) -> 
     empty |= (found["X"] + found["W"] <= 0) | (found["Y"] + found["H"] <= 0)
     _refuse(found, file, empty, "W and H above 0, and a part of the box inside the photo")
     own = lines[lines["split"] == SPLITS[side]]
-    names = own["path"].str.removeprefix(f"{side}/").str.replace(r"\.[^./]+$", "", regex=True)
+    names = own["photo"].str.replace(r"\.[^./]+$", "", regex=True)
     rows = pd.Index(found["NAME_ID"]).get_indexer(names)
     if (rows < 0).any():
         row = own[rows < 0].iloc[0]
