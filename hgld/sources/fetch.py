@@ -125,7 +125,7 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     file with a published MD5 is compared with it.
 
     If no downloads are listed, the user provides the files, and the folder only must not be empty.
-    With ``options.short_side`` a tar is replaced by its wanted photos, resized, as soon as it is
+    With ``options.short_side`` a tar is replaced by its wanted photos, resized, once it is
     downloaded and verified. A complete tar that exists in the folder is used unchanged and never
     removed.
 
@@ -151,13 +151,25 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
     with _alone(folder):
         shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
         whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
-        loading = [_whole(p, notes, context.force) for p in whole]
+        loading = [partial(_load_whole, p.file, notes, context.force) for p in whole]
         _load_all(loading, [p.file for p in whole], options.parallel)
         if shrinking:
+            side, quality = options.short_side, options.jpeg_quality
+            assert side is not None  # else no tar would shrink
             lists = {p.listed.url: p.listed for p in shrinking}
             wanted = {url: _read_wanted(folder, listed) for url, listed in lists.items()}
             works = [
-                _reduced(p, wanted[p.listed.url], options, notes, context.force) for p in shrinking
+                partial(
+                    download_kept,
+                    p.file,
+                    wanted[p.listed.url],
+                    side,
+                    quality,
+                    fetched=notes,
+                    again=context.force,
+                    shrink=partial(_shrink_elsewhere, options) if options.ray else None,
+                )
+                for p in shrinking
             ]
             # one connection for all threads
             with cluster_connection(options.ray) if options.ray else nullcontext():
@@ -183,24 +195,10 @@ def _alone(folder: Path) -> Iterator[None]:
 Work = Callable[[Event], KeptPhotos | None]
 
 
-def _whole(planned: _Planned, notes: Path, again: bool) -> Work:
-    def work(stop: Event) -> None:
-        download(planned.file, notes, stop, again)
-        if (kept := kept_path(planned.file.path)).exists():
-            kept.unlink()  # else collect finds photos twice
-
-    return work
-
-
-def _reduced(
-    planned: _Planned, wanted: WantedPhotos, options: FetchOptions, notes: Path, again: bool
-) -> Work:
-    side, quality = options.short_side, options.jpeg_quality
-    assert side is not None
-    shrink = partial(_shrink_elsewhere, options) if options.ray else None
-    return lambda stop: download_kept(
-        planned.file, wanted, side, quality, stop, notes, again, shrink
-    )
+def _load_whole(file: RemoteFile, notes: Path, again: bool, stop: Event) -> None:
+    download(file, notes, stop, again)
+    if (kept := kept_path(file.path)).exists():
+        kept.unlink()  # else collect finds photos twice
 
 
 def _shrink_elsewhere(options: FetchOptions, task: ShrinkTask) -> None:
