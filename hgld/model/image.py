@@ -26,19 +26,6 @@ from hgld.model.backbones import LITE0, create_backbone, find_backbone
 from hgld.model.model_folder import CONFIG, WEIGHTS, ImageConfig, check_model, write_config
 from hgld.model.weights import one_line
 
-__all__ = [
-    "GeM",
-    "ImageConfig",
-    "ImageModel",
-    "MultiScale",
-    "Pooling",
-    "build_image_model",
-    "load_model",
-    "load_weights",
-    "normalise",
-    "save_model",
-]
-
 LEAST = 1e-6  # 0 to a power has no gradient
 COMPARED = {  # facts that decide what weights mean: the option of each
     "architecture": "train.backbone",
@@ -72,18 +59,16 @@ class Pooling(nn.Module):
         """Pool over all positions, or take the class token."""
         if self.how == "token":
             return features[:, 0]
-        places = self._places(features)  # (B, N, F)
+        if features.ndim == 3:
+            places = features[:, self.prefix_tokens :]  # (B, N, F)
+        elif features.shape[1] == self.features:
+            places = features.flatten(2).transpose(1, 2)
+        else:
+            places = features.flatten(1, 2)
         if self.gem is not None:
             pooled: Tensor = self.gem(places)
             return pooled
         return places.amax(1) if self.how == "max" else places.mean(1)
-
-    def _places(self, features: Tensor) -> Tensor:
-        if features.ndim == 3:
-            return features[:, self.prefix_tokens :]
-        if features.shape[1] == self.features:
-            return features.flatten(2).transpose(1, 2)
-        return features.flatten(1, 2)
 
 
 class GeM(nn.Module):

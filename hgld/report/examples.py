@@ -25,8 +25,9 @@ from hgld.credit import UNKNOWN, Credit
 from hgld.figures import draw_line
 from hgld.ranking.curves import by_chance
 from hgld.shards.files import read_image
-from hgld.shards.index import level_columns, read_index
+from hgld.shards.index import read_index
 from hgld.shards.location import tar_folder
+from hgld.shards.schema import level_columns
 
 THUMBNAIL = 288  # pixels; shown at half of that
 LINE = 24  # pixels from a line of a card to the next

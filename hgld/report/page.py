@@ -36,7 +36,8 @@ from hgld.report.metrics_table import (
 )
 from hgld.report.plans import ChartData
 from hgld.report.rendering import render_page, save_sheets, save_table
-from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.index import read_index, read_manifest
+from hgld.shards.schema import level_columns
 from hgld.tasks import count_cores, prepare_workers
 
 WORDS = 1.1  # height of a chart's title and caption in inches

@@ -9,9 +9,9 @@ import pandas as pd
 
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
-from hgld.shards.index import level_columns, read_index, read_manifest
+from hgld.shards.index import read_index, read_manifest
 from hgld.shards.location import tar_folder
-from hgld.shards.schema import IMAGE_CRC32
+from hgld.shards.schema import IMAGE_CRC32, level_columns
 from hgld.storage import join_location
 from hgld.words import nearest
 

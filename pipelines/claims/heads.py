@@ -15,7 +15,7 @@ from torch import nn
 
 from hgld.config import RunOptions, TrainOptions
 from hgld.model import ImageModel
-from hgld.model.image import ImageConfig
+from hgld.model.model_folder import ImageConfig
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples
 from hgld.train.data import number_levels
 from hgld.train.learner import Learner
