@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGE = 1 << 20  # bytes of a read
+DAMAGED = "so the shard is damaged; run `hgld shards verify`"
 
 
 def require_intact(data: bytes | memoryview, expected: int | None, name: Callable[[], str]) -> None:
@@ -36,10 +37,7 @@ def require_intact(data: bytes | memoryview, expected: int | None, name: Callabl
         DamagedImage: the bytes were changed; ``name`` gives the image's shard and key.
     """
     if expected is not None and crc32(data) != expected:
-        raise DamagedImage(
-            f"{name()}: the image's bytes were changed (CRC-32), so the shard is damaged; run "
-            "`hgld shards verify`"
-        )
+        raise DamagedImage(f"{name()}: the image's bytes were changed (CRC-32), {DAMAGED}")
 
 
 def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:
@@ -51,10 +49,7 @@ def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Ima
     try:
         return decode_rgb(data)
     except Undecodable as error:
-        raise DamagedImage(
-            f"{name()}: the image cannot be decoded ({error}), so the shard is damaged; run `hgld "
-            "shards verify`"
-        ) from None
+        raise DamagedImage(f"{name()}: the image cannot be decoded ({error}), {DAMAGED}") from None
 
 
 class FileReader:
@@ -140,10 +135,6 @@ class FileReader:
         while self._handles:
             os.close(self._handles.popitem()[1])
 
-    def forget(self) -> None:
-        """Drop all descriptors without closing them, as the parent process still uses them."""
-        self._handles = {}
-
     def _open(self, path: str) -> int:
         if len(self._handles) >= self.limit:
             os.close(self._handles.pop(next(iter(self._handles))))
@@ -177,12 +168,13 @@ class FileReader:
 _readers: WeakSet[FileReader] = WeakSet()
 
 
-def _forget_all() -> None:
+def _forget_handles() -> None:
+    """In a forked process: drop all descriptors without closing them; the parent uses them."""
     for reader in list(_readers):
-        reader.forget()
+        reader._handles = {}
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_forget_handles)
 
 
 class SequentialFile:

@@ -23,18 +23,6 @@ from hgld.shards.schema import (
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location
 from hgld.words import single_blanks
 
-__all__ = [
-    "REBUILD",
-    "is_export",
-    "labels_of",
-    "level_columns",
-    "local_copy",
-    "read_index",
-    "read_manifest",
-    "require_columns",
-    "whole_numbers",
-]
-
 REBUILD = "delete the folder and run export again"
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
 
@@ -54,7 +42,7 @@ def read_index(
             lack image_crc32, which is then left out.
 
     Raises:
-        MissingInput: there is no index.
+        MissingInput: the index is missing.
         InvalidData: the index cannot be read, is not the one that the manifest names, lacks a
             shard or a column, or has impossible values, such as a shard outside the folder.
 
@@ -158,7 +146,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     """Read the manifest: levels, splits, shards with their hashes, options.
 
     Raises:
-        MissingInput: there is no manifest, so the export is incomplete.
+        MissingInput: the manifest is missing, so the export is incomplete.
         InvalidData: it is not a manifest.
     """
     with local_copy(folder, "manifest.json") as here:

@@ -94,7 +94,7 @@ def check_index(rows: pd.DataFrame, path: Path, columns: Sequence[str] | None = 
         InvalidData: a column is missing or of another type, or a row is invalid (it is named).
     """
     levels = level_columns(rows)
-    for name in (*index_columns(max(1, len(levels))),):
+    for name in index_columns(max(1, len(levels))):
         if columns is None and name not in rows and name != IMAGE_CRC32:
             raise InvalidData(f"{path}: column '{name}' is missing; {INDEX_AGAIN}")
     for name in (name for name in TEXTS if name in rows):

@@ -116,7 +116,11 @@ class HeldImages:
             self._here[row] = jpeg
             self._room -= len(jpeg)
         else:
-            place = self._find_place(_length_of(len(jpeg)))
+            length = _length_of(len(jpeg))
+            if self._gaps[length]:
+                place = self._gaps[length].pop()
+            else:
+                place, self._end = self._end, self._end + length
             self._write(place, jpeg)
             self._there[row] = place, len(jpeg)
 
@@ -145,12 +149,6 @@ class HeldImages:
                 f"({error.strerror}); set TMPDIR to a folder on a disk with room and go on from "
                 "the last saved state"
             ) from None
-
-    def _find_place(self, length: int) -> int:
-        if self._gaps[length]:
-            return self._gaps[length].pop()
-        self._end += length
-        return self._end - length
 
 
 def _length_of(size: int) -> int:
