@@ -70,7 +70,7 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
     given = options.brought_paths().get("backbone")
     weights = hash_file(given) if given else ""
     models = {
-        model: _Model.of(data, options, run, seed, out, model, weights)
+        model: _seeded_run(data, options, run, seed, out / model, weights)
         for run, models in options.models().items()
         for model, seed in models.items()
     }
@@ -80,7 +80,7 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
         f"train.workers = {options.workers} and batches of {batch} images; lower one of them"
     ):
         for name in _open_runs(data, options, models, out) if ranks.leads else take_orders():
-            _train_run(data, models[name].options, models[name].run, models[name].folder, ranks)
+            _train_run(data, models[name], ranks)
     if ranks.leads:
         seeded = {run: list(found) for run, found in options.models().items() if run not in found}
         names = {"runs": list(models), **({"seeds": seeded} if seeded else {})}
@@ -88,35 +88,28 @@ def train_models(shards: Path, *, options: TrainOptions, context: StageContext, 
 
 
 @dataclass(frozen=True)
-class _Model:
+class _SeededRun:
     """One run with one seed."""
 
     options: TrainOptions
     run: RunOptions
     folder: RunFolder
 
-    @classmethod
-    def of(
-        cls,
-        data: TrainingData,
-        options: TrainOptions,
-        run: str,
-        seed: int,
-        out: Path,
-        name: str,
-        weights: str,
-    ) -> "_Model":
-        found, own = options.runs[run], options.model_copy(update={"seed": seed})
-        start = found.init_folder
-        if found.init_from and start is None:  # a run: its model of the same seed
-            models = options.models()[found.init_from].items()
-            start = out / next(model for model, other in models if other == seed)
-        fingerprint = data.fingerprint(own, found)
-        return cls(own, found, RunFolder(out / name, fingerprint, data.count_whole, weights, start))
+
+def _seeded_run(
+    data: TrainingData, options: TrainOptions, run: str, seed: int, path: Path, weights: str
+) -> _SeededRun:
+    found, own = options.runs[run], options.model_copy(update={"seed": seed})
+    start = found.init_folder
+    if found.init_from and start is None:  # a run: its model of the same seed
+        models = options.models()[found.init_from].items()
+        start = path.parent / next(model for model, other in models if other == seed)
+    files = RunFolder(path, data.fingerprint(own, found), data.count_whole, weights, start)
+    return _SeededRun(own, found, files)
 
 
 def _open_runs(
-    data: TrainingData, options: TrainOptions, models: dict[str, _Model], out: Path
+    data: TrainingData, options: TrainOptions, models: dict[str, _SeededRun], out: Path
 ) -> list[str]:
     """Names of the models to train, once all of them are known to be trainable."""
     current().device(options.device)
@@ -151,32 +144,26 @@ def _report_idle(name: str, run: RunOptions) -> None:
             say(f"{name}: {what}: {option} is {start:,}, and the run has {run.steps:,} steps")
 
 
-def _train_run(
-    data: TrainingData, options: TrainOptions, run: RunOptions, folder: RunFolder, ranks: Ranks
-) -> None:
+def _train_run(data: TrainingData, seeded: _SeededRun, ranks: Ranks) -> None:
+    options = seeded.options
     device = ranks.device(options.device)
-    model = build_image_model(options, head=run.steps > 0).to(device)
+    model = build_image_model(options, head=seeded.run.steps > 0).to(device)
     if ranks.leads:
-        folder.prepare()
+        seeded.folder.prepare()
     ranks.any(False)  # all ranks wait until rank 0 has prepared the folder
     damaged = DamagedImages(options.undecodable_budget, data.name, speaks=ranks.leads)
-    if run.steps:
+    if seeded.run.steps:
         with deterministic(device), kept_memory(device):
-            _train(model, data, options, run, folder, ranks, damaged)
+            _train(model, data, seeded, ranks, damaged)
     if ranks.leads:
-        save_model(model, folder.path, _facts(data, options, run, folder, damaged))
+        save_model(model, seeded.folder.path, _facts(data, seeded, damaged))
 
 
 def _train(
-    model: ImageModel,
-    data: TrainingData,
-    options: TrainOptions,
-    run: RunOptions,
-    folder: RunFolder,
-    ranks: Ranks,
-    damaged: DamagedImages,
+    model: ImageModel, data: TrainingData, seeded: _SeededRun, ranks: Ranks, damaged: DamagedImages
 ) -> None:
     """Train the model in place; add the images that had to be replaced to ``damaged``."""
+    options, run, folder = seeded.options, seeded.run, seeded.folder
     device = next(model.parameters()).device
     criterion = build_loss(run, data.class_labels, model.dim, options.seed).to(device)
     if folder.start is not None and not folder.has_checkpoint:
@@ -281,14 +268,9 @@ def _next_batch(
     return batch
 
 
-def _facts(
-    data: TrainingData,
-    options: TrainOptions,
-    run: RunOptions,
-    folder: RunFolder,
-    damaged: DamagedImages,
-) -> dict[str, object]:
+def _facts(data: TrainingData, seeded: _SeededRun, damaged: DamagedImages) -> dict[str, object]:
     """Facts of a model for config.json, beside its architecture."""
+    options, run, folder = seeded.options, seeded.run, seeded.folder
     keys = data.keys(sorted(damaged.rows))
     return {
         "loss": run.loss if run.steps else "pretrained",

@@ -26,7 +26,7 @@ from zipfile import ZipFile
 
 import torch
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import Json, atomic_path
 from hgld.errors import HgldError, InvalidData
 from hgld.model.model_folder import (
     CONFIG,
@@ -219,8 +219,7 @@ class RunFolder:
 
     def keep_batch(self, step: int, keys: list[str]) -> None:
         """Save the keys of a batch for inspection."""
-        text = json.dumps({"step": step, "keys": keys}, indent=1)
-        self.bad_batch.write_text(text + "\n", encoding="utf-8")
+        Json(BAD_BATCH).write({"step": step, "keys": keys}, self.bad_batch)
 
 
 def _remove(path: Path) -> None:
