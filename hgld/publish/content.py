@@ -125,8 +125,8 @@ class Release:
     @property
     def reviewers(self) -> list[str]:
         """Names of the people who decided."""
-        found = [sheet.rows["who"] for sheet in self.sheets if sheet.name == "decisions"]
-        return sorted(set(found[0]) - {""}) if found else []
+        decisions = self.sheet("decisions")
+        return sorted(set(decisions.rows["who"]) - {""}) if decisions else []
 
     @property
     def spaces(self) -> list[str]:

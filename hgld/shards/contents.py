@@ -43,12 +43,8 @@ def read_sample(folder: Path | str, key: str) -> Sample:
     reader = FileReader(tar_folder(folder))
     place = row["shard"], row["offset"], row["size_bytes"]
     jpeg = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
-    # Shards of other programs may have no JSON.
-    text = (
-        reader.read(row["shard"], row["json_offset"], row["json_size"])
-        if row["json_size"]
-        else b"{}"
-    )
+    size = row["json_size"]  # 0: shards of other programs may have no JSON
+    text = reader.read(row["shard"], row["json_offset"], size) if size else b"{}"
     reader.close()
     try:
         return Sample(row, json.loads(text), jpeg)
@@ -99,10 +95,7 @@ def _count_split(part: pd.DataFrame, shards: pd.DataFrame, levels: list[str]) ->
         "samples": len(part),
         "shards": len(shards),
         "bytes": int(shards["bytes"].sum()),
-        "classes": {
-            level: int(part[column].nunique())
-            for level, column in zip(levels, columns, strict=True)
-        },
+        "classes": dict(zip(levels, part[columns].nunique().tolist(), strict=True)),
         "images_of_a_class": {
             "least": int(size.min()),
             "median": float(size.median()),

@@ -72,9 +72,11 @@ def index_shards(
     if not rows:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
     index, classes = number_rows(pd.DataFrame(rows), tuple(levels) or ("class",))
-    facts: list[dict[str, Any]] = []
+    index = index[index_columns(len(classes.levels))]
+    parts = {str(name): rows for name, rows in index.groupby("shard")}
+    shards: list[tuple[pd.DataFrame, dict[str, Any]]] = []
     for tar in tars:
-        own = index[index["shard"] == tar.name]
+        own = parts.get(tar.name, index[:0])
         fact = {
             "file": tar.name,
             "split": str(own["split"].iloc[0]) if len(own) else tar.stem,
@@ -83,20 +85,12 @@ def index_shards(
             "samples": len(own),
             "runs": int(own["run"].nunique()),
         }
-        facts.append(fact)
-    index = index[index_columns(len(classes.levels))]
+        shards.append((own, fact))
+    shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
-    facts.sort(key=lambda fact: (fact["split"], fact["file"]))  # as the index
-    parts = {str(name): rows for name, rows in index.groupby("shard")}
     with TemporaryDirectory() as name:
-        write_sidecars(
-            folder,
-            ((parts.get(fact["file"], index[:0]), fact) for fact in facts),
-            classes,
-            options={},
-            labels_sha256=labels,
-            spill=Path(name),
-        )
+        spill = Path(name)
+        write_sidecars(folder, shards, classes, options={}, labels_sha256=labels, spill=spill)
     return index
 
 

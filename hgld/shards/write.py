@@ -126,14 +126,8 @@ def export_shards(
             nullcontext() if remote is None else remote.held(),
         ):
             keep = {task.file for task in tasks}
-            _clear(
-                out,
-                context.state,
-                made_from,
-                keep if remote is None else set(),
-                context.force,
-                plans,
-            )
+            here = keep if remote is None else set()
+            _clear(out, context.state, made_from, here, context.force, plans)
             if remote is not None:
                 remote.clear(keep)
             _write_all(tasks, options)
