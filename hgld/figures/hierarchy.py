@@ -98,7 +98,11 @@ def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Them
         colours = {name: palette[number % len(palette)] for number, name in enumerate(names)}
         for ring in range(depth):
             _draw_ring(axes, _parts(counts, ring + 1), ring, depth, colours, theme)
-        reach = _reach(_parts(counts, depth), total)
+        outer = _parts(counts, depth).items()
+        named = [_cut(path[-1]) for path, count in outer if count / total >= NAMED]
+        letters = max(map(len, named), default=0)
+        # in radii of the outer ring, with the names outside it
+        reach = 1.05 / (1 - 2 * LETTER * letters / HEIGHT)
         axes.set(xlim=(-reach * WIDTH / HEIGHT, reach * WIDTH / HEIGHT), ylim=(-reach, reach))
         middle = f"{total:,}\n{levels[-1]}\nclasses"
         axes.text(0, 0, middle, ha="center", va="center", fontsize=9, color=theme.ink)
@@ -150,13 +154,6 @@ def _cut(name: str) -> str:
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 2]}..."
 
 
-def _reach(parts: Mapping[Path, int], total: int) -> float:
-    """Radius, in units of the outer ring's, that the names outside it need."""
-    named = [_cut(path[-1]) for path, count in parts.items() if count / total >= NAMED]
-    letters = max((len(name) for name in named), default=0)
-    return 1.05 / (1 - 2 * LETTER * letters / HEIGHT)
-
-
 def _shades(
     paths: Sequence[Path], colours: Mapping[str, str], theme: Theme, ring: int
 ) -> list[tuple[float, float, float]]:
@@ -196,8 +193,16 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> Drawin
     colours = dict(zip(classes, cycle(theme.groups), strict=False))
     with open_figure(theme, WIDTH, 0.75 + 0.42 * len(shares)) as figure:
         axes = add_axes(figure, theme, grid_axis="x")
+        style: dict[str, Any] = {"color": theme.surface, "weight": "bold", "ha": "center"}
         for row, counts in enumerate(shares.values()):
-            _draw_shares_of(axes, row, counts, colours, theme)
+            start = 0.0
+            for name, colour in colours.items():
+                part = 100 * counts[name] / max(1, sum(counts.values()))
+                axes.barh(row, part, 0.66, left=start, color=colour)
+                if part >= 16:  # it has the room
+                    text = f"{part:.0f}% · {counts[name]:,}"
+                    axes.text(start + part / 2, row, text, va="center", **style)
+                start += part
         axes.set_yticks(range(len(shares)), list(shares), color=theme.ink)
         axes.set(xlim=(0, 100), ylim=(len(shares) - 0.5, -0.5), xlabel="share (%)")
         axes.legend(
@@ -210,18 +215,3 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> Drawin
             labelcolor=theme.ink,
         )
         return Drawing(figure, theme)
-
-
-def _draw_shares_of(
-    axes: Axes, row: int, counts: Mapping[str, int], colours: Mapping[str, str], theme: Theme
-) -> None:
-    """One bar: the parts side by side, each that has the room with its share and count."""
-    start = 0.0
-    for name, colour in colours.items():
-        part = 100 * counts[name] / max(1, sum(counts.values()))
-        axes.barh(row, part, 0.66, left=start, color=colour)
-        if part >= 16:
-            text = f"{part:.0f}% · {counts[name]:,}"
-            style: dict[str, Any] = {"color": theme.surface, "weight": "bold"}
-            axes.text(start + part / 2, row, text, ha="center", va="center", **style)
-        start += part
