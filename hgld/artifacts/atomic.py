@@ -246,7 +246,6 @@ def write_sealed(path: Path, content: bytes | memoryview, holds: str, durable: b
     with atomic_path(path, durable) as temporary, temporary.open("wb") as file:
         file.write(content)
         file.write(_seal(content, holds))
-        file.flush()
 
 
 def read_sealed(path: Path, holds: str) -> memoryview | None:

@@ -42,8 +42,7 @@ def unguard(cell: str) -> str:
 
 def guard_columns(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with every text cell guarded."""
-    texts = [str(name) for name in table if str(table[name].dtype) in ("str", "object")]
-    return table.assign(**{name: table[name].map(guard) for name in texts})
+    return table.assign(**{name: cells.map(guard) for name, cells in _texts(table).items()})
 
 
 def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
@@ -55,12 +54,14 @@ def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
         >>> guard_formulas(pd.DataFrame({"name": ["=1+1", "@home", "-5"]}))["name"].tolist()
         ["'=1+1", "'@home", '-5']
     """
-    texts = [str(name) for name in table if str(table[name].dtype) in ("str", "object")]
-    found = {name: table[name].astype("str").str.fullmatch(_FORMULA) for name in texts}
-    return table.assign(
-        **{
-            n: table[n].mask(runs, "'" + table[n].astype("str"))
-            for n, runs in found.items()
-            if runs.any()
-        }
-    )
+    guarded = {}
+    for name, cells in _texts(table).items():
+        texts = cells.astype("str")
+        runs = texts.str.fullmatch(_FORMULA)
+        if runs.any():
+            guarded[name] = cells.mask(runs, "'" + texts)
+    return table.assign(**guarded)
+
+
+def _texts(table: pd.DataFrame) -> "dict[str, pd.Series[str]]":
+    return {str(n): cells for n, cells in table.items() if str(cells.dtype) in ("str", "object")}

@@ -129,7 +129,7 @@ def release_folder(
     Raises:
         InvalidData: no class has a label.
     """
-    _release_classes(hierarchy, label_dropped, images, {}, photos, options, context, out)
+    _release_classes(hierarchy, label_dropped, images, photos, {}, {}, options, context, out)
 
 
 def release_reviewed(
@@ -154,21 +154,24 @@ def release_reviewed(
         InvalidData: no class has a label.
     """
     judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
-    more = {**judged, **_filled(linking), "agreement": agreement}
-    _release_classes(hierarchy, label_dropped, images, more, photos, options, context, out)
+    judged |= _filled(linking)
+    _release_classes(
+        hierarchy, label_dropped, images, photos, judged, agreement, options, context, out
+    )
 
 
 def _release_classes(
     hierarchy: pd.DataFrame,
     label_dropped: pd.DataFrame,
     images: pd.DataFrame,
-    judged: Mapping[str, Any],
     photos: Sequence[Any],
+    judged: Mapping[str, pd.DataFrame],
+    agreement: Mapping[str, Any],
     options: PublishOptions,
     context: StageContext,
     out: Path,
 ) -> None:
-    """Release classes by name; ``judged`` are tables of the review and the links, and agreement."""
+    """Release classes by name; ``judged`` are the tables of the review and the links."""
     if hierarchy.empty:
         raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
@@ -177,7 +180,7 @@ def _release_classes(
     sheets = [
         sheet_of_paths(hierarchy, splits),
         sheet_of_images(hierarchy, images, held.index if held else None),
-        *_sheets({name: rows for name, rows in judged.items() if name != "agreement"}),
+        *_sheets(judged),
     ]
     counts = count_levels(hierarchy, splits)
     release = Release(
@@ -187,7 +190,7 @@ def _release_classes(
         sheets,
         classes_of_paths(hierarchy, splits),
         splits_of_classes(label_dropped, images),
-        judged.get("agreement", {}),
+        agreement,
         held,
         list(counts),
         counts,

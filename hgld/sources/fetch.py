@@ -212,7 +212,7 @@ def _load_all(
 ) -> list[KeptPhotos]:
     """Run the downloads of the files in parallel; raise errors after the others have finished."""
     stop, label = Event(), _label_of(files)
-    workers = ThreadPoolExecutor(max(1, parallel))
+    workers = ThreadPoolExecutor(parallel)
     try:
         # copy the context, since the sink of notices is a context variable
         futures = [workers.submit(copy_context().run, work, stop) for work in works]

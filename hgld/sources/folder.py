@@ -39,6 +39,7 @@ from hgld.images import IMAGE_ENDINGS
 from hgld.sources.exclusion import leave_out
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import (
+    Tables,
     drop_unlisted,
     join_repeats,
     level_columns,
@@ -60,8 +61,6 @@ SPLIT_FOLDERS = {  # lower-case name of a folder -> split
     "query": "test",
     "gallery": "index",
 }
-
-Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
 def collect(source: Path, *, options: CollectOptions, context: StageContext) -> Tables:
@@ -265,7 +264,7 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     Classes are in Unicode's composed form, as decisions are: macOS decomposes names of folders.
     """
     outside = (
-        f"{row}: path '{path}' is not a file inside the folder"
+        f"{row}: path '{path}' is no file inside the folder"
         for row, path in rows["path"].items()
         if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
     )

@@ -10,6 +10,8 @@ import pandas as pd
 from hgld.artifacts import ITEM_IDS, list_tree
 from hgld.credit import CREDITS, UNKNOWN
 
+# landmarks, images, queries, images_dropped
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 NO_LEVELS = ("path", "split", *CREDITS, *ITEM_IDS)
 
 

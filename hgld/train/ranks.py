@@ -142,8 +142,8 @@ class Ranks:
 
     def lost(self, error: RuntimeError) -> bool:
         """Whether the error means that another process is gone."""
-        words = ("gloo", "nccl", "connection")
-        return self.size > 1 and bool([word for word in words if word in str(error).lower()])
+        text = str(error).lower()
+        return self.size > 1 and any(word in text for word in ("gloo", "nccl", "connection"))
 
     def gone(self) -> BaseException:
         """The error to raise when another process is gone."""

@@ -32,7 +32,7 @@ from hgld.sources.native import (
     vggface2,
 )
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import drop_unlisted, join_repeats, with_credits
+from hgld.sources.tables import Tables, drop_unlisted, join_repeats, with_credits
 from hgld.tasks import say
 
 __all__ = ["collect", "read_hierarchy"]
@@ -49,8 +49,6 @@ READERS: Mapping[str, Callable[[Path, SourceOptions], Listing]] = {
     "ilias": ilias.read,
     "uned": uned.read,
 }
-
-Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
 def collect(source: Path, *, options: CollectOptions, context: StageContext) -> Tables:
