@@ -198,26 +198,22 @@ class SequentialFile:
         return self._read(size, offset, size)
 
     def _read(self, count: int, offset: int, size: int) -> bytes:
-        parts, missing = [], count
-        while missing:
-            try:
-                part = self._file.read(missing)
-                if not part:
-                    require_end(self._file)
-            except (OSError, HTTPException) as error:
-                fault = f"{self.location}: reading failed at byte {self._place} ({error})"
-                if is_web(self.location):
-                    raise Resumable(f"{fault}; the same command resumes later") from None
-                raise HgldError(fault) from None
-            if not part:
-                raise InvalidData(
-                    f"{self.location}: ends at byte {self._place}, but its index has {size} bytes "
-                    f"of an image at {offset}; the shard is truncated, get it again"
-                )
-            parts.append(part)
-            missing -= len(part)
-            self._place += len(part)
-        return b"".join(parts)
+        try:
+            data = self._file.read(count)
+            self._place += len(data)
+            if len(data) < count:
+                require_end(self._file)
+        except (OSError, HTTPException) as error:
+            fault = f"{self.location}: reading failed at byte {self._place} ({error})"
+            if is_web(self.location):
+                raise Resumable(f"{fault}; the same command resumes later") from None
+            raise HgldError(fault) from None
+        if len(data) < count:
+            raise InvalidData(
+                f"{self.location}: ends at byte {self._place}, but its index has {size} bytes "
+                f"of an image at {offset}; the shard is truncated, get it again"
+            )
+        return data
 
     def close(self) -> None:
         """Close the file."""
