@@ -731,5 +731,7 @@ def test_images_of_one_tar_are_told_apart_and_a_number_of_two_classes_is_refused
     })  # fmt: skip
     rows = content.sheet_of_images(hierarchy, images, None).rows
     assert rows["path"].tolist() == ["p/1.jpg", "q", "r"]
+    alone = content.sheet_of_images(hierarchy, images[1:2], None).rows
+    assert alone["path"].tolist() == ["q"]
     with pytest.raises(InvalidData, match="number 5 is one class in the training data and another"):
         content.sheet_of_paths(hierarchy.assign(landmark_id=5), images[["split", "landmark_id"]])

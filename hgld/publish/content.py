@@ -288,7 +288,7 @@ def sheet_of_images(
     rows = rows.merge(classes, on=["space", "landmark_id"])
     if exported is not None:
         rows = rows.merge(exported[["split", "image_id"]], on=["split", "image_id"])
-    in_tars = rows["path"].duplicated(keep=False)  # a tar is the path of many images
+    in_tars = rows["path"].str.endswith(".tar")  # the path names no image, not even a single one
     rows = rows.assign(path=rows["path"].mask(in_tars, rows["image_id"]))
     columns: dict[str, ColumnType] = {"path": "text", "split": "text", number: "int"}
     columns |= {finest: "text"}
