@@ -2,7 +2,7 @@
 
 DejaVu Sans has no Chinese, Japanese, Korean or Indian letters. Another font is taken only for texts
 that need it, so all other figures have the same bytes on each machine. matplotlib keeps a list of
-fonts that an installation since then is not in, so the files are listed anew.
+fonts that an installation since then is not in, so the files are listed here.
 """
 
 from functools import cache

@@ -193,12 +193,13 @@ def _describe_sample(
         width, height = read_size(data)
     except Undecodable as error:
         raise InvalidData(f"{name}: the image cannot be decoded ({error})") from None
+    number = str(known.get("landmark_id"))  # GLDv2's, if the JSON has it
     credit = {name: str(known.get(name) or UNKNOWN) for name in CREDITS}
     return {
         "key": key,
         "image_id": image_id,
         "split": split,
-        "landmark_id": _whole_number(known.get("landmark_id")),
+        "landmark_id": int(number) if re.fullmatch(r"[0-9]{1,18}", number) else -1,
         "shard": tar.name,
         "offset": image.offset,
         "size_bytes": image.size_bytes,
@@ -242,12 +243,6 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise InvalidData(f"{name}: its JSON is not an object with keys")
     return known
-
-
-def _whole_number(value: object) -> int:
-    """GLDv2's landmark number; -1 if the JSON has something else."""
-    text = str(value) if isinstance(value, int | str) else ""
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
 
 
 def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame, Classes]:

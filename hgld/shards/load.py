@@ -78,7 +78,7 @@ class BatchLoader(IterableDataset[Batch]):
     the damaged images found. A state can be loaded with any number of workers and ranks.
 
     It is an ``IterableDataset``: ``DataLoader(loader, batch_size=None)`` and torchdata's
-    ``StatefulDataLoader`` pass its batches on, without workers of their own. Lightning and
+    ``StatefulDataLoader`` pass its batches on, without more workers. Lightning and
     Accelerate take the loader itself and save its state; ``examples/`` has a script for each.
 
     The reader "stream" holds up to 100 MB per worker in memory and the rest in a temporary file, in

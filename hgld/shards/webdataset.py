@@ -161,7 +161,7 @@ def batches(
         pipe: whether URLs may run commands ("pipe:...").
 
     Raises:
-        UsageError: there is no URL; one runs a command and ``pipe`` is False; P or K is not a
+        UsageError: no URL is given; one runs a command and ``pipe`` is False; P or K is not a
             whole number, 1 or more; ranks do not divide the batch.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
             image or class, its class is not a number (without rows), its image is not decodable,
