@@ -16,7 +16,6 @@ Such a value is no longer a Wikidata class but a text.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -85,32 +84,6 @@ def clean_values(
         ``values``, ``landmark_values``, ``clean_dropped``. A landmark is dropped as
         ``only_deprecated``, ``only_irrelevant`` or (single-only) ``several_values``.
     """
-    left = _clean(instance_of, options)
-    dropped = pd.concat(
-        [
-            _dropped(left.statements, left.best, "only_deprecated"),
-            _dropped(left.best, left.relevant, "only_irrelevant"),
-            _dropped(left.relevant, left.chosen, "several_values"),
-        ]
-    )
-    landmark_values = left.chosen[columns_of("landmark_values")].reset_index(drop=True)
-    values = _count_values(landmark_values, images)
-    steps = {plural_text(context.source.class_noun): landmarks, **_steps(left, dropped)}
-    say(describe_funnel(steps, len(values), options.policy, context.source.kind == "gldv2"))
-    return values, landmark_values, dropped
-
-
-@dataclass(frozen=True)
-class _Left:
-    """The statements that remain after each step."""
-
-    statements: pd.DataFrame  # in order, each class with one label
-    best: pd.DataFrame  # of the best rank
-    relevant: pd.DataFrame
-    chosen: pd.DataFrame  # by the policy
-
-
-def _clean(instance_of: pd.DataFrame, options: CleanOptions) -> _Left:
     statements = _one_spelling(instance_of).sort_values([*BY_LANDMARK, "order"], kind="stable")
     # the preferred statements of a landmark, else its normal ones; never deprecated ones
     usable = statements[statements["rank"] != "deprecated"]
@@ -121,20 +94,27 @@ def _clean(instance_of: pd.DataFrame, options: CleanOptions) -> _Left:
     by_label = best["instance_of"].str.casefold().isin(labels)
     irrelevant = best["class_id"].isin(list(options.irrelevant_ids)) | by_label
     best = _in_infobox_style(best) if options.infobox_style else best
-    relevant = best[~irrelevant]
-    chosen = _apply_policy(_first_of_each_value(relevant), _first_of_each_value(best), options)
-    return _Left(statements, best, relevant, chosen)
-
-
-def _steps(left: _Left, dropped: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The steps of the funnel after the first, each with the rows of its landmarks."""
-    distinct = _first_of_each_value(left.best)
-    return {
-        "scraped": left.statements,
+    relevant, distinct = best[~irrelevant], _first_of_each_value(best)
+    chosen = _apply_policy(_first_of_each_value(relevant), distinct, options)
+    only_irrelevant = _dropped(best, relevant, "only_irrelevant")
+    dropped = pd.concat(
+        [
+            _dropped(statements, best, "only_deprecated"),
+            only_irrelevant,
+            _dropped(relevant, chosen, "several_values"),
+        ]
+    )
+    landmark_values = chosen[columns_of("landmark_values")].reset_index(drop=True)
+    values = _count_values(landmark_values, images)
+    steps = {
+        plural_text(context.source.class_noun): landmarks,
+        "scraped": statements,
         "several values": distinct[distinct.duplicated(BY_LANDMARK)],
-        "irrelevant only": dropped[dropped["reason"] == "only_irrelevant"],
-        "kept": left.chosen,
+        "irrelevant only": only_irrelevant,
+        "kept": chosen,
     }
+    say(describe_funnel(steps, len(values), options.policy, context.source.kind == "gldv2"))
+    return values, landmark_values, dropped
 
 
 def value_keys(table: pd.DataFrame) -> "pd.Series[str]":
@@ -248,20 +228,12 @@ def _year(values: Sequence[Any]) -> str:
         if isinstance(value, Mapping) and (
             time := re.match(r"([+-])0*(\d+)-", str(value.get("time", "")))
         ):
-            return _in_words(int(time[2]), int(value.get("precision", YEAR)), time[1] == "-")
+            year, precision = int(time[2]), int(value.get("precision", YEAR))
+            if precision < CENTURY:
+                return ""
+            century = -(-year // 100)
+            teen = century % 100 in (11, 12, 13)
+            ending = "th" if teen else {1: "st", 2: "nd", 3: "rd"}.get(century % 10, "th")
+            words = {CENTURY: f"{century}{ending} century", DECADE: f"{year // 10 * 10}s"}
+            return words.get(precision, str(year)) + " BC" * (time[1] == "-")
     return ""
-
-
-def _in_words(year: int, precision: int, before_christ: bool) -> str:
-    if precision < CENTURY:
-        return ""
-    century, decade = -(-year // 100), f"{year // 10 * 10}s"
-    words = {CENTURY: f"{century}{_ending(century)} century", DECADE: decade}
-    return words.get(precision, str(year)) + " BC" * before_christ
-
-
-def _ending(number: int) -> str:
-    """The ending of an ordinal number: 1st, 2nd, 3rd, 11th."""
-    if number % 100 in (11, 12, 13):
-        return "th"
-    return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
