@@ -81,6 +81,15 @@ def hint_classes(
         named = ask_labels(client, ask, context.state, options.languages).learn(translated)
     hints = hints_above(labels, graph, roots, options.most_hops)
     say(f"classes below a known one: {len(hints)} of {len(labels)}")
+    met = [
+        {
+            "class_id": class_id,
+            "label": known_class.label,
+            "revision": known_class.revision,
+            "superclasses": " ".join(known_class.above),
+        }
+        for class_id, known_class in graph.items()
+    ]
     rows = [
         {"class_id": class_id, "language": language, "label": label}
         for class_id, known_labels in sorted(named.items())
@@ -88,7 +97,7 @@ def hint_classes(
     ]
     return (
         table_of("class_hints", hints),
-        table_of("superclasses", _rows(graph)),
+        table_of("superclasses", met),
         table_of("class_labels", rows),
     )
 
@@ -137,24 +146,22 @@ def _hint(found: Iterable[tuple[int, Root]]) -> dict[str, Any]:
     """The hint of the roots at these distances; of each kind, the nearest is named."""
     ordered = sorted(found, key=lambda pair: (pair[0], pair[1].label))
     # Roots of both kinds at the same distance: a person has to choose.
-    kind = _only({root.kind for _, root in _nearest(ordered)}) or ASK
+    kind = _of_nearest(ordered, "kind") or ASK
     # Some roots give only a kind, so the nearest with a supercategory may be farther.
     groups = [pair for pair in ordered if pair[1].kind == kind and pair[1].supercategory]
     told = {root.kind: f"{root.label} ({hops})" for hops, root in reversed(ordered)}
     return {
         "kind_hint": kind,
-        "supercategory_hint": _only({root.supercategory for _, root in _nearest(groups)}),
+        "supercategory_hint": _of_nearest(groups, "supercategory"),
         "root": "; ".join(told[kind] for kind in dict.fromkeys(root.kind for _, root in ordered)),
         "hops": ordered[0][0],
     }
 
 
-def _nearest(ordered: Sequence[tuple[int, Root]]) -> list[tuple[int, Root]]:
-    return [pair for pair in ordered if pair[0] == ordered[0][0]]
-
-
-def _only(names: Collection[str]) -> str:
-    return next(iter(names)) if len(names) == 1 else ""
+def _of_nearest(ordered: Sequence[tuple[int, Root]], name: str) -> str:
+    """Return the fact that all of the nearest roots have; empty if they differ or there is none."""
+    found = {str(getattr(root, name)) for hops, root in ordered if hops == ordered[0][0]}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -> list[Root]:
@@ -186,15 +193,3 @@ def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
             f"Wikidata has another label: {some_of(renamed, SHOWN, '; ')}"
         )
     return kept
-
-
-def _rows(graph: Graph) -> list[dict[str, Any]]:
-    return [
-        {
-            "class_id": class_id,
-            "label": known.label,
-            "revision": known.revision,
-            "superclasses": " ".join(known.above),
-        }
-        for class_id, known in graph.items()
-    ]
