@@ -25,7 +25,12 @@ from hgld.artifacts import (
     finish_files,
     parse_csv,
 )
-from hgld.cli.review_pages import read_clusters, suggested_sheet, vectors_of_clusters
+from hgld.cli.review_pages import (
+    read_clusters,
+    read_tables,
+    suggested_sheet,
+    vectors_of_clusters,
+)
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
@@ -195,7 +200,7 @@ def _apply_files(
     from hgld.review.apply import apply_sheets
 
     names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
-    inputs = [runner.read(name, runner.stage("review")) for name in names]
+    inputs = read_tables(runner, *names)
     inputs[1] = vectors_of_clusters(runner, inputs[1])
     edits = runner.read("taxonomy_edits", runner.stage("review"))
     taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
@@ -228,10 +233,9 @@ def save_choices(
     """
     from hgld.review.apply import apply_choices
 
-    stage = runner.stage("review")
     names = ("clusters", "taxonomy", "decisions", "cluster_edits", "class_hints")
     with _labels_held(runner):
-        inputs = [runner.read(name, stage) for name in names]
+        inputs = read_tables(runner, *names)
         applied = apply_choices(
             choices, *inputs, who=who, when=runner.now, source=source, sitting=sitting
         )
@@ -299,10 +303,8 @@ def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> lis
 
 def _take_back(runner: Runner, entry: Entry, who: str, why: str) -> list[str]:
     """Take back the decisions and edits of clusters of an entry; return what stays."""
-    stage = runner.stage("review")
-    decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
-    signed: dict[str, Any] = {"who": who, "when": runner.now, "why": why}
-    names = _names_to_restore(runner)
+    decisions, edits = read_tables(runner, *LOGGED[:2])
+    names, signed = _names_to_restore(runner), {"who": who, "when": runner.now, "why": why}
     undone = undo.undo_entry(decisions, edits, read_clusters(runner), entry, names=names, **signed)
     _append(runner, "decisions", decisions, undone.decisions)
     _append(runner, "cluster_edits", edits, undone.cluster_edits)
@@ -352,17 +354,16 @@ def undo_decisions(
     """Append, for each value, the decision before its last one, or the one its last undo undid."""
     with runner.alone(), _labels_held(runner):
         decisions = runner.read("decisions", runner.stage("review"))
-        change = undo.redo_decisions if redo else undo.undo_decisions
-        signed: dict[str, Any] = {"who": who, "when": runner.now, "why": why}
-        signed["names"] = _names_to_restore(runner)
-        after = change(decisions, read_clusters(runner), keys, **signed)
+        names, signed = _names_to_restore(runner), {"who": who, "when": runner.now, "why": why}
+        after = undo.undo_decisions(
+            decisions, read_clusters(runner), keys, **signed, names=names, redo=redo
+        )
         _append(runner, "decisions", decisions, after)
 
 
 def list_entries(runner: Runner) -> list[Entry]:
     """Return the entries of the log: all applies, saves and undos of the labels folder."""
-    stage = runner.stage("review")
-    return entries_of(*(runner.read(name, stage) for name in LOGGED))
+    return entries_of(*read_tables(runner, *LOGGED))
 
 
 def undo_entry(
@@ -381,13 +382,12 @@ def undo_entry(
         UsageError: there is no such entry, or it is no undo where one is needed.
         InvalidData: nothing of it is in force.
     """
-    stage = runner.stage("review")
     with runner.alone(), _labels_held(runner):
         entries = list_entries(runner)
         if asked:
             entry = find_entry(entries, asked)
         else:
-            decisions, edits = (runner.read(name, stage) for name in LOGGED[:2])
+            decisions, edits = read_tables(runner, *LOGGED[:2])
             names = _names_to_restore(runner)
             entry = undo.find_undo(decisions, edits, read_clusters(runner), entries, names)
         if redo and entry.source != "undo":
@@ -412,8 +412,7 @@ def conflict_sheet(runner: Runner) -> pd.DataFrame:
 
 
 def _present_names(runner: Runner) -> dict[str, tuple[str, str]]:
-    tables = (runner.read(name, runner.stage("review")) for name in ("taxonomy", "taxonomy_edits"))
-    return present_names(*tables)
+    return present_names(*read_tables(runner, "taxonomy", "taxonomy_edits"))
 
 
 def _names_to_restore(runner: Runner) -> dict[str, tuple[str, str]]:
@@ -451,9 +450,10 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     Raises:
         UsageError: the levels above are not clustered.
     """
-    stage, options = runner.stage("review"), runner.workspace.pipeline.cluster
+    options = runner.workspace.pipeline.cluster
     columns = [f"level_{name}" for name in options.levels[:-1]]
-    summary = runner.read("cluster_summary", stage)
+    summary = runner.read("cluster_summary", runner.stage("review"))
+
     if not set(columns) <= set(summary):
         raise UsageError(
             "the levels above the clusters are not clustered; set cluster.above to the numbers of "
@@ -479,11 +479,11 @@ def edited_words(counts: Mapping[str, int]) -> str:
 
 def _edit_by_sheets(runner: Runner, sheets: Iterable[Sheet]) -> Taxonomy | None:
     """Return the taxonomy as sheets edit it; None if they do not."""
-    stage = runner.stage("review")
-    edits = read_taxonomy_edits([*sheets], runner.read("taxonomy", stage))
+    before, recorded = read_tables(runner, "taxonomy", "taxonomy_edits")
+    edits = read_taxonomy_edits([*sheets], before)
     if not edits:
         return None
-    taxonomy, recorded = _open_taxonomy(runner), runner.read("taxonomy_edits", stage)
+    taxonomy = _open_taxonomy(runner)
     taxonomy.make(taxonomy.to_make(edits, recorded))
     return taxonomy if taxonomy.record else None
 

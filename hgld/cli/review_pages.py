@@ -121,7 +121,7 @@ def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
     from hgld.review import sheets
 
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
-    tables = [runner.read(name, runner.stage("review")) for name in (*names, "class_labels")]
+    tables = read_tables(runner, *names, "class_labels")
     return sheets.blind_sheet(*tables, seed=seed, hints=hints)
 
 
@@ -188,6 +188,12 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
     )
 
 
+def read_tables(runner: Runner, *names: str) -> list[Any]:
+    """Return inputs of the review stage by name."""
+    stage = runner.stage("review")
+    return [runner.read(name, stage) for name in names]
+
+
 def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     """Return value key -> who, when and text of each comment, oldest first."""
     return threads_of(runner.read("comments", runner.stage("review")), read_clusters(runner))
@@ -239,7 +245,6 @@ def shown_images(runner: Runner) -> Any:
     """Return the images that the pipeline would export."""
     from hgld.shards.shard_plan import withhold
 
-    stage = runner.stage("review")
-    images, removals = (runner.read(name, stage) for name in ("images", "removals"))
+    images, removals = read_tables(runner, "images", "removals")
     shown, _ = withhold(images, removals, runner.workspace.pipeline.export.licenses)
     return shown

@@ -49,55 +49,41 @@ def undo_decisions(
     when: str,
     why: str,
     names: Names,
+    redo: bool = False,
 ) -> pd.DataFrame:
     """Return the decisions with a new row for each key that restores its previous decision.
 
     A second undo goes one step further back. A value is identified by its class id, as in the
     sheet, but may be decided by its label. A first decision is superseded by ``open``: the value
-    is undecided again. ``names`` are those of ``present_names`` and ``names_since``.
+    is undecided again. ``names`` are those of ``present_names`` and ``names_since``. With ``redo``
+    the new rows take the last undo of each key back.
 
     Raises:
-        InvalidData: a key has no decision, is in conflict, or all its decisions are undone.
+        InvalidData: a key has no decision, is in conflict, or all its decisions are undone; to
+            redo, a key has no undo since its last decision.
     """
     rows = []
     for key, history, heads in _of_keys(decisions, clusters, keys, names):
         now = in_force(heads)
-        if now and now.rivals:
+        if redo:
+            taken = _last_undo(heads, history)
+            nothing = f"no decision on '{key}' was taken back since it was last decided"
+        elif now and now.rivals:
             raise InvalidData(
                 f"'{key}' is in conflict: {now.conflict}; settle it (`hgld reviews conflicts`), "
                 "or take one side back by its entry"
             )
-        taken = _distinct([old for head in heads if (old := _restored(head, history))])
+        else:
+            taken = _distinct([old for head in heads if (old := _restored(head, history))])
+            nothing = f"every decision on '{key}' is taken back already"
         if not taken:
-            raise InvalidData(f"every decision on '{key}' is taken back already")
+            raise InvalidData(nothing)
         rows += _take_back(taken, heads, history)
     _require_there(rows, names)
-    return _appended(decisions, rows, "undo", who, when, why)
-
-
-def redo_decisions(
-    decisions: pd.DataFrame,
-    clusters: pd.DataFrame,
-    keys: Sequence[str],
-    *,
-    who: str,
-    when: str,
-    why: str,
-    names: Names,
-) -> pd.DataFrame:
-    """Return the decisions with a new row for each key that takes its last undo back.
-
-    Raises:
-        InvalidData: a key has no decision, or no undo since its last decision.
-    """
-    rows = []
-    for key, history, heads in _of_keys(decisions, clusters, keys, names):
-        taken = _last_undo(heads, history)
-        if not taken:
-            raise InvalidData(f"no decision on '{key}' was taken back since it was last decided")
-        rows += _take_back(taken, heads, history)
-    _require_there(rows, names)
-    return _appended(decisions, rows, "redo", who, when, why)
+    entry = entry_of([row_id(row) for row in rows], who, when, "redo" if redo else "undo")
+    signed = {"who": who, "when": when, "why": why, "entry": entry}
+    new = table_of("decisions", [{**signed, **row} for row in rows])
+    return pd.concat([decisions, new], ignore_index=True)
 
 
 def undo_entry(
@@ -341,17 +327,3 @@ def _content(row: Decision) -> tuple[str, str, str]:
 
 def _distinct(rows: Sequence[Decision]) -> list[Decision]:
     return list({row.id: row for row in rows}.values())
-
-
-def _appended(
-    decisions: pd.DataFrame,
-    rows: Sequence[dict[str, str]],
-    source: str,
-    who: str,
-    when: str,
-    why: str,
-) -> pd.DataFrame:
-    entry = entry_of([row_id(row) for row in rows], who, when, source)
-    signed = {"who": who, "when": when, "why": why, "entry": entry}
-    new = table_of("decisions", [{**signed, **row} for row in rows])
-    return pd.concat([decisions, new], ignore_index=True)
