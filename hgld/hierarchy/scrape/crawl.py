@@ -24,7 +24,7 @@ from hgld.hierarchy.scrape.answers import (
     read_items,
     read_pages,
 )
-from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
+from hgld.hierarchy.scrape.client import ApiClient, Read, TooMuchAsked
 from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, Redirect, follow, read_redirects
 from hgld.hierarchy.scrape.store import Facts
 
@@ -45,6 +45,12 @@ REDIRECTS = {
 }
 ITEMS = {"props": "info|claims"}
 CLASSES = {"props": "info|labels", "languages": "|".join(LANGUAGES), "languagefallback": "1"}
+QUESTIONS: Mapping[type[Fact], tuple[Mapping[str, str], Read[Any]]] = {
+    Page: (PAGES, read_pages),
+    Redirect: (REDIRECTS, read_redirects),
+    Item: (ITEMS, read_items),
+    WikiClass: (CLASSES, read_classes),
+}
 AT_ONCE = 1000  # titles that are looked up together
 FROM_DEEPEST: tuple[type[Page] | type[Redirect] | type[Item], ...] = (Item, Redirect, Page)
 Ask = Callable[[type[Fact], Sequence[str]], Mapping[str, Fact]]
@@ -60,25 +66,15 @@ def ask_for(
         Resumable: the server cannot be reached now, or does not account for a key.
         HgldError: the server refuses.
     """
+    question, read = QUESTIONS[kind]
 
-    def ask_commons(titles: Sequence[str]) -> Mapping[str, Any]:
-        question = PAGES if kind is Page else REDIRECTS
-        parameters = {**question, "titles": "|".join(titles)}
-        may_split = len(titles) > 1
-        return client.ask(options.commons_api, "query", parameters, may_split=may_split)
+    def ask(some: Sequence[str]) -> Mapping[str, Any]:
+        if kind in (Item, WikiClass):
+            return ask_entities(options.wikidata_api, some, question, client)
+        parameters = {**question, "titles": "|".join(some)}
+        return client.ask(options.commons_api, "query", parameters, may_split=len(some) > 1)
 
-    def ask_wikidata(ids: Sequence[str]) -> Mapping[str, Any]:
-        question = ITEMS if kind is Item else CLASSES
-        return ask_entities(options.wikidata_api, ids, question, client)
-
-    if kind is Page:
-        return client.fetch_batch(keys, ask_commons, read_pages)
-    if kind is Redirect:
-        return client.fetch_batch(keys, ask_commons, read_redirects)
-    if kind is Item:
-        return client.fetch_batch(keys, ask_wikidata, read_items)
-    assert kind is WikiClass
-    return client.fetch_batch(keys, ask_wikidata, read_classes)
+    return client.fetch_batch(keys, ask, read)
 
 
 def ask_entities(
@@ -152,6 +148,16 @@ class Crawl:
         assert isinstance(ending, Ending)
         self.classes |= {s.class_id for s in ending.item.statements} - {""}
         yield title
+
+
+def follow_all(
+    titles: Iterable[str], facts: Facts, follow_topics: bool
+) -> Iterator[tuple[str, Ending | NextQuestion]]:
+    """Follow each title as far as the facts go; they are loaded for many titles at once."""
+    for some in in_parts(titles, AT_ONCE):
+        facts.preload(some)
+        for title in some:
+            yield title, follow(title, facts, follow_topics)
 
 
 def in_parts(things: Iterable[Thing], size: int) -> Iterator[list[Thing]]:

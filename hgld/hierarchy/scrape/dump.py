@@ -11,7 +11,7 @@ parsed; the id of all others is read off the start of the line.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,10 @@ from hgld.hierarchy.scrape.answers import (
     read_classes,
     read_items,
 )
-from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
+from hgld.hierarchy.scrape.crawl import follow_all, in_parts
 from hgld.hierarchy.scrape.dump_pages import read_blocks, read_dumped_pages
 from hgld.hierarchy.scrape.endings import settle
-from hgld.hierarchy.scrape.route import NextQuestion, follow
+from hgld.hierarchy.scrape.route import NextQuestion
 from hgld.hierarchy.scrape.store import DUMPS, Facts, FactStore, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
@@ -137,7 +137,12 @@ def read_dump(
         if new:
             store.add(read_dumped_pages(new, options))
         for reading in count(1):
-            items, used = _survey(titles, store, options.follow_topics)
+            items, used = set[str](), set[str]()
+            for _, ending in follow_all(titles, Facts(store), options.follow_topics):
+                if isinstance(ending, NextQuestion):
+                    items.add(ending.key)
+                else:
+                    used |= {s.class_id for s in ending.item.statements} - {""}
             known = store.load(WikiClass, used)
             if not items and len(known) == len(used):
                 break
@@ -157,22 +162,6 @@ def _which(options: ScrapeOptions) -> str:
             raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
     facts = [(path.name, path.stat()) for path in paths]
     return DUMPS + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
-
-
-def _survey(
-    titles: Iterable[str], store: FactStore, follow_topics: bool
-) -> tuple[set[str], set[str]]:
-    """Ids of the items that the ways from the titles still need, and of the classes reached."""
-    facts, items, classes = Facts(store), set[str](), set[str]()
-    for some in in_parts(titles, AT_ONCE):
-        facts.preload(some)
-        for title in some:
-            ending = follow(title, facts, follow_topics)
-            if isinstance(ending, NextQuestion):
-                items.add(ending.key)
-            else:
-                classes |= {statement.class_id for statement in ending.item.statements}
-    return items, classes - {""}
 
 
 def _learn_entities(

@@ -12,9 +12,9 @@ import pandas as pd
 
 from hgld.artifacts.columns import table_of
 from hgld.errors import HgldError
-from hgld.hierarchy.scrape.answers import Statement, WikiClass
-from hgld.hierarchy.scrape.crawl import AT_ONCE, in_parts
-from hgld.hierarchy.scrape.route import Ending, follow
+from hgld.hierarchy.scrape.answers import WikiClass
+from hgld.hierarchy.scrape.crawl import AT_ONCE, follow_all, in_parts
+from hgld.hierarchy.scrape.route import Ending
 from hgld.hierarchy.scrape.store import Facts
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
@@ -31,7 +31,6 @@ REASONS = {  # as in misses.csv
     "bad_url": "not the URL of a Commons page",
 }
 OK = "ok"
-PART = 5000  # rows
 
 
 class Accounts:
@@ -113,71 +112,41 @@ def settle(
     landmarks: pd.DataFrame, facts: Facts, classes: Mapping[str, WikiClass], follow_topics: bool
 ) -> tuple[Accounts, pd.DataFrame, pd.DataFrame]:
     """Accounts, ``instance_of`` and ``misses``, once everything is known that is needed."""
-    accounts, rows = Accounts(), Rows(classes)
+    accounts = Accounts()
+    parts: dict[str, list[pd.DataFrame]] = {"instance_of": [], "misses": []}
+    titles = [title_of_url(url) for url in landmarks["commons_url"]]
+    endings = follow_all(filter(None, titles), facts, follow_topics)
     cells = (landmarks[name] for name in ("split", "landmark_id", "commons_url"))
-    for some in in_parts(zip(*cells, strict=True), AT_ONCE):
-        facts.preload({title_of_url(url) or "" for _, _, url in some} - {""})
-        for split, landmark_id, url in some:
-            ending = _ending(url, facts, follow_topics)
+    for some in in_parts(zip(*cells, titles, strict=True), AT_ONCE):
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in parts}
+        for split, landmark_id, url, title in some:
+            detail = f"not the URL of a Commons page: {url!r}"
+            ending = next(endings)[1] if title else Ending(reason="bad_url", detail=detail)
+            assert isinstance(ending, Ending)
             accounts.add(ending)
-            rows.add(split, landmark_id, ending)
+            key = {"split": split, "landmark_id": landmark_id}
+            if ending.reason:
+                rows["misses"].append({**key, "reason": ending.reason, "detail": ending.detail})
+                continue
+            item = {"item_id": ending.item.item_id, "revision": ending.item.revision}
+            rows["instance_of"] += [
+                {
+                    **key,
+                    **item,
+                    "order": said.order,
+                    "class_id": named.class_id,
+                    "instance_of": single_blanks(named.label) or named.class_id,
+                    "rank": said.rank,
+                    "qualifiers": said.qualifiers,
+                }
+                for said in ending.item.statements
+                if said.class_id
+                for named in [classes[said.class_id]]
+            ]
+        for name, part in parts.items():
+            part.append(table_of(name, rows[name]))
     accounts.require_all(len(landmarks))
-    return accounts, rows.table("instance_of"), rows.table("misses")
-
-
-def _ending(url: str, facts: Facts, follow_topics: bool) -> Ending:
-    title = title_of_url(url)
-    if title is None:
-        return Ending(reason="bad_url", detail=f"not the URL of a Commons page: {url!r}")
-    ending = follow(title, facts, follow_topics)
-    assert isinstance(ending, Ending)
-    return ending
-
-
-class Rows:
-    """Collects what landmarks have and why others have nothing.
-
-    Args:
-        classes: of all statements, by the id that the statement names.
-    """
-
-    def __init__(self, classes: Mapping[str, WikiClass]) -> None:
-        self._classes = classes
-        self._rows: dict[str, list[dict[str, Any]]] = {"instance_of": [], "misses": []}
-        self._parts: dict[str, list[pd.DataFrame]] = {"instance_of": [], "misses": []}
-
-    def add(self, split: str, landmark_id: int, ending: Ending) -> None:
-        """Add the landmark's statements that name a class, or the reason why it has none."""
-        key = {"split": split, "landmark_id": landmark_id}
-        if ending.reason:
-            self._keep("misses", {**key, "reason": ending.reason, "detail": ending.detail})
-            return
-        item = {"item_id": ending.item.item_id, "revision": ending.item.revision}
-        for statement in ending.item.statements:
-            if statement.class_id:
-                self._keep("instance_of", {**key, **item, **self._cells(statement)})
-
-    def table(self, name: str) -> pd.DataFrame:
-        """One of both tables in its declared columns."""
-        if self._rows[name] or not self._parts[name]:
-            self._finish(name)
-        return pd.concat(self._parts[name], ignore_index=True)
-
-    def _cells(self, statement: Statement) -> dict[str, Any]:
-        named = self._classes[statement.class_id]
-        return {
-            "order": statement.order,
-            "class_id": named.class_id,
-            "instance_of": single_blanks(named.label) or named.class_id,
-            "rank": statement.rank,
-            "qualifiers": statement.qualifiers,
-        }
-
-    def _keep(self, name: str, row: dict[str, Any]) -> None:
-        self._rows[name].append(row)
-        if len(self._rows[name]) >= PART:
-            self._finish(name)
-
-    def _finish(self, name: str) -> None:
-        self._parts[name].append(table_of(name, self._rows[name]))
-        self._rows[name] = []
+    instance_of, misses = (
+        pd.concat(part or [table_of(name, [])], ignore_index=True) for name, part in parts.items()
+    )
+    return accounts, instance_of, misses

@@ -22,7 +22,7 @@ import pandas as pd
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.answers import WikiClass
 from hgld.hierarchy.scrape.client import ApiClient, on_this_machine
-from hgld.hierarchy.scrape.crawl import AT_ONCE, Crawl, ask_for, in_parts
+from hgld.hierarchy.scrape.crawl import Crawl, ask_for, follow_all, in_parts
 from hgld.hierarchy.scrape.endings import settle
 from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
 from hgld.hierarchy.scrape.store import Facts, FactStore, Trail, open_store
@@ -151,7 +151,8 @@ class Scraper:
         with progress.told_when_stopped():
             self._mark_outdated(titles)
             options = self.options
-            new = sum(isinstance(ending, NextQuestion) for ending, _ in self._endings(titles))
+            known = follow_all(titles, self.facts, options.follow_topics)
+            new = sum(isinstance(ending, NextQuestion) for _, ending in known)
             paced = not on_this_machine(options.commons_api)
             rate = self.client.pacer.requests_per_second if paced else None
             progress.announce(len(titles), new, options.batch_size, rate)
@@ -190,19 +191,13 @@ class Scraper:
     def _behind_misses(self, titles: Iterable[str]) -> Mapping[type[Fact], set[str]]:
         """The facts by which titles have no class; what cannot be a title stays so."""
         behind: dict[type[Fact], set[str]] = {}
-        for ending, trail in self._endings(titles):
+        for title, ending in follow_all(titles, self.facts, self.options.follow_topics):
             if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
+                trail = Trail(self.facts)
+                follow(title, trail, self.options.follow_topics)
                 for kind, key in trail.keys:
                     behind.setdefault(kind, set()).add(key)
         return behind
-
-    def _endings(self, titles: Iterable[str]) -> Iterator[tuple[Ending | NextQuestion, Trail]]:
-        """The end of each title's way as far as is known, and the facts on it."""
-        for some in in_parts(titles, AT_ONCE):
-            self.facts.preload(some)
-            for title in some:
-                trail = Trail(self.facts)
-                yield follow(title, trail, self.options.follow_topics), trail
 
 
 def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
