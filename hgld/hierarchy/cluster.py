@@ -27,6 +27,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster_ids import Change, keep_ids, load_before, save_ids, tell_changes
 from hgld.hierarchy.clustered_vectors import ancestor_groups, join_vectors
 from hgld.hierarchy.decisions import Decided
+from hgld.hierarchy.scrape.chains import chain_of
 from hgld.hierarchy.vector_clusters import (
     count_different,
     find_clusters,
@@ -141,9 +142,18 @@ def _propose(
     context: StageContext,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     together = vectors if groups is None else means_of(vectors, groups)[groups]
-    _require_enough(together, options.clusters)
+    different = count_different(together)
+    if options.clusters > different:
+        raise UsageError(
+            f"cluster.clusters is {options.clusters}, but there are only {different} different "
+            f"values to cluster; set cluster.clusters to {different} or less"
+        )
     keys = value_keys(values).tolist()
-    made_from = _hash(values, vectors, starts, groups, edits, options)
+    parts = (values.to_csv(index=False), edits.to_csv(index=False), options.model_dump_json())
+    hashed = sha256("\0".join(parts).encode())
+    for array in (vectors, starts, groups):
+        hashed.update(b"" if array is None else array.tobytes())
+    made_from = hashed.hexdigest()
     before = load_before(context.state, made_from)
     # Edits name values, not cluster numbers, so they hold for any later clustering.
     anchor_of = anchors_of(edits, keys)
@@ -161,32 +171,6 @@ def _propose(
     changes = tell_changes(before.ids, now)
     _say_changes(changes)
     return clusters, _summary(clusters, nearest, changes, above)
-
-
-def _require_enough(vectors: np.ndarray, clusters: int) -> None:
-    different = count_different(vectors)
-    if clusters > different:
-        raise UsageError(
-            f"cluster.clusters is {clusters}, but there are only {different} different values to "
-            f"cluster; set cluster.clusters to {different} or less"
-        )
-
-
-def _hash(
-    values: pd.DataFrame,
-    vectors: np.ndarray,
-    starts: np.ndarray | None,
-    groups: np.ndarray | None,
-    edits: pd.DataFrame,
-    options: ClusterOptions,
-) -> str:
-    """Of all that a proposal is made from."""
-    parts = (values.to_csv(index=False), edits.to_csv(index=False), options.model_dump_json())
-    hashed = sha256("\0".join(parts).encode())
-    hashed.update(vectors.tobytes())
-    for more in (starts, groups):
-        hashed.update(b"" if more is None else more.tobytes())
-    return hashed.hexdigest()
 
 
 def _in_order(values: pd.DataFrame, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -311,21 +295,15 @@ def anchors_of(edits: pd.DataFrame, keys: Sequence[str]) -> dict[str, str]:
     here = set(keys)
     last = dict(zip(edits["key"], edits["with_key"], strict=True))
     follows = {key: to for key, to in last.items() if to}
-    ends = {key: _end_of_chain(key, follows) for key in sorted(follows) if key in here}
+    chains = {key: chain_of(key, follows) for key in sorted(follows) if key in here}
+    # of a circle the first by name, whichever of its values a chain began at
+    ends = {key: min(chain[chain.index(chain[-1]) :]) for key, chain in chains.items()}
     heirs = {end: key for key, end in reversed(ends.items()) if follows.get(end) == end}
     return {
         key: end if end in here else heirs[end]
         for key, end in ends.items()
         if end in here or end in heirs
     }
-
-
-def _end_of_chain(key: str, follows: Mapping[str, str]) -> str:
-    passed = []
-    while key in follows and key not in passed:
-        passed.append(key)
-        key = follows[key]
-    return min(passed[passed.index(key) :]) if key in passed else key
 
 
 def regroup(keys: Sequence[str], labels: np.ndarray, anchor_of: Mapping[str, str]) -> np.ndarray:

@@ -17,6 +17,7 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
 from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree_faults
+from hgld.hierarchy.scrape.chains import chain_of
 from hgld.review.entries import Entry
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.values import followed
@@ -601,15 +602,9 @@ def present_names(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, t
         {'pond': ('pond', 'natural'), 'lake': ('pond', 'natural')}
     """
     found = {name: (name, kind) for name, kind in kinds_of(taxonomy).items()}
-    renamed = {old: new for old, (new, _) in list_renames(recorded).items()}
-    for old in renamed:
-        name, passed = old, set[str]()
-        while name not in found and name in renamed and name not in passed:
-            passed.add(name)
-            name = renamed[name]
-        if name in found:
-            found |= dict.fromkeys(passed, found[name])
-    return found
+    gone = {old: new for old, (new, _) in list_renames(recorded).items() if old not in found}
+    ends = {old: chain_of(old, gone)[-1] for old in gone}
+    return found | {old: found[end] for old, end in ends.items() if end in found}
 
 
 def names_before(recorded: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from unicodedata import normalize
 from urllib.parse import unquote
 
+from hgld.hierarchy.scrape.chains import chain_of, is_circular
 from hgld.hierarchy.scrape.titles import as_stored
 from hgld.words import single_blanks
 
@@ -160,8 +161,11 @@ def answered_pages(
     for title in titles:
         start = spelled.get(title, title)
         known = start in pages or start in moved
-        page = _follow(start if known else stored.get(as_stored(title), ""), moved, pages)
-        found |= {} if page is None else {title: page}
+        chain = chain_of(start if known else stored.get(as_stored(title), ""), moved)
+        if is_circular(chain):
+            found[title] = {"title": chain[0], "loop": " > ".join(chain)}
+        elif chain[-1] in pages:
+            found[title] = pages[chain[-1]]
     return found
 
 
@@ -281,17 +285,6 @@ def judge_item(item: Item) -> str:
         if all(s.rank == "deprecated" for s in item.statements)
         else "unknown_value"
     )
-
-
-def _follow(
-    title: str, moved: Mapping[str, str], pages: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Any] | None:
-    way = [title]
-    while way[-1] in moved:
-        way.append(moved[way[-1]])
-        if way[-1] in way[:-1]:
-            return {"title": title, "loop": " > ".join(way)}
-    return pages.get(way[-1])
 
 
 def _read_each(

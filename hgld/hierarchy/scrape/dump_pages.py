@@ -17,7 +17,6 @@ the first bytes show the format of a file. Progress counts the bytes of the file
 import bz2
 import gzip
 import re
-import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,14 +26,13 @@ from typing import IO
 from hgld.config import ScrapeOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape.answers import Page, is_item_id
+from hgld.hierarchy.scrape.chains import chain_of, is_circular
 from hgld.hierarchy.scrape.titles import as_stored
-from hgld.tasks import say, track
+from hgld.tasks import track
 
 BLOCK = 1 << 24
 LONGEST_LINE = 1 << 28  # bytes; those of Wikimedia have a few million
 MB = 1_000_000
-NOTE_EVERY_S = 60.0
-TOLD_ABOVE = 1 << 30  # bytes of a file that takes long enough to report its speed
 _TABLE = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?`(\w+)` \((.*?)\n\)", re.DOTALL)
 _COLUMN = re.compile(rb"^\s*`(\w+)`", re.MULTILINE)
 _TEXT = rb"(?:_binary )?'[^'\\]*(?:\\.[^'\\]*)*'"
@@ -58,54 +56,25 @@ def read_blocks(path: Path, label: str) -> Iterator[bytes]:
         raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
     steps = path.stat().st_size // MB + 1
     with path.open("rb") as raw, _opened(raw) as file, _explained(path):
-        blocks = _Blocks(path, raw, file)
-        for _ in track(blocks.steps(), label, steps):
-            if blocks.block:
-                yield blocks.block
+        yield from filter(None, track(_blocks(path, raw, file), label, steps))
 
 
-class _Blocks:
-    """Reads on, a block a step or more; ``block`` is the one that was read last."""
-
-    def __init__(self, path: Path, raw: IO[bytes], file: IO[bytes]) -> None:
-        self.path, self.raw, self.file = path, raw, file
-        self.size = path.stat().st_size
-        self.block = b""
-        self.start = self.told = time.monotonic()
-
-    def steps(self) -> Iterator[int]:
-        """One step a megabyte of the file; each block belongs to one step."""
-        rest, step, unpacked = b"", 0, 0
-        while data := self.file.read(BLOCK):
-            unpacked += len(data)
-            cut = data.rfind(b"\n") + 1
-            self.block, rest = (rest + data[:cut], data[cut:]) if cut else (b"", rest + data)
-            if len(rest) > LONGEST_LINE:  # a packed file of a few kilobytes may hold it
-                raise InvalidData(
-                    f"{self.path}: a line has more than {LONGEST_LINE >> 20} MB; expected a dump "
-                    "of Wikimedia, download it again"
-                )
-            yield step
-            self.block = b""
-            here = self.raw.tell() // MB
-            yield from range(step + 1, here)
-            step = max(step, here)
-            self._tell(unpacked)
-        self.block = rest
-        yield step
-        self._tell(unpacked, at_end=True)
-
-    def _tell(self, unpacked: int, at_end: bool = False) -> None:
-        now = time.monotonic()
-        if self.size < TOLD_ABOVE or (not at_end and now - self.told < NOTE_EVERY_S):
-            return
-        self.told = now
-        done, seconds = self.raw.tell(), max(now - self.start, 1e-9)
-        left = (self.size - done) * seconds / max(done, 1)
-        say(
-            f"{self.path.name}: {done / 1e9:.1f} of {self.size / 1e9:.1f} GB, "
-            f"{unpacked / seconds / MB:,.0f} MB/s unpacked, {left / 60:.0f} min to go"
-        )
+def _blocks(path: Path, raw: IO[bytes], file: IO[bytes]) -> Iterator[bytes]:
+    """Yield a block or nothing for each megabyte of the file, so that the bytes are counted."""
+    rest, step = b"", 0
+    while data := file.read(BLOCK):
+        cut = data.rfind(b"\n") + 1
+        block, rest = (rest + data[:cut], data[cut:]) if cut else (b"", rest + data)
+        if len(rest) > LONGEST_LINE:  # a packed file of a few kilobytes may hold it
+            raise InvalidData(
+                f"{path}: a line has more than {LONGEST_LINE >> 20} MB; expected a dump "
+                "of Wikimedia, download it again"
+            )
+        yield block
+        here = raw.tell() // MB
+        yield from [b""] * (here - step - 1)
+        step = max(step, here)
+    yield rest
 
 
 def _opened(raw: IO[bytes]) -> IO[bytes]:
@@ -205,7 +174,8 @@ def read_dumped_pages(titles: Iterable[str], options: ScrapeOptions) -> dict[str
             "Commons or wb_items_per_site.sql of Wikidata (.gz and .bz2 as they are)"
         )
     ids, moved = _find_pages(set(stored.values()), options)
-    ends = {name: _end(name, moved) for name in stored.values()}
+    chains = {name: chain_of(name, moved) for name in stored.values()}
+    ends = {name: "" if is_circular(chain) else chain[-1] for name, chain in chains.items()}
     items = _find_items({end for end in ends.values() if end}, ids, options)
     known = None if options.dump_pages is None else ids.keys()
     return {title: _page(name, ends[name], items, known) for title, name in stored.items()}
@@ -231,16 +201,6 @@ def _fault(title: str) -> str:
     if len(title.partition(":")[2].encode()) > LONGEST_BYTES:
         return f"The requested page title is too long: more than {LONGEST_BYTES} bytes."
     return ""
-
-
-def _end(name: str, moved: Mapping[str, str]) -> str:
-    """Targets of hard redirects; empty if they go in a circle."""
-    way = [name]
-    while way[-1] in moved:
-        way.append(moved[way[-1]])
-        if way[-1] in way[:-1]:
-            return ""
-    return way[-1]
 
 
 def _find_pages(
