@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.metrics import silhouette_score
@@ -93,24 +92,19 @@ def measure_levels(
 def _measure_all(
     vectors: np.ndarray, clusters: Sequence[int], options: ClusterOptions
 ) -> pd.DataFrame:
-    rows = [
-        {"clusters": k, **_measure(vectors, k, options)}
-        for k in track(clusters, "Numbers of clusters", len(clusters))
-    ]
+    rows = []
+    for k in track(clusters, "Numbers of clusters", len(clusters)):
+        found = find_clusters(vectors, k, options)
+        with threadpool_limits(limits=1):
+            silhouette = silhouette_score(
+                vectors,
+                found.labels,
+                sample_size=SAMPLE if len(vectors) > SAMPLE else None,
+                random_state=options.seed,
+            )
+        numbers = {"inertia": found.inertia, "silhouette": float(silhouette)}
+        rows.append({"clusters": k, **{name: round(x, DIGITS) for name, x in numbers.items()}})
     return pd.DataFrame(rows)
-
-
-def _measure(vectors: np.ndarray, clusters: int, options: ClusterOptions) -> dict[str, float]:
-    found = find_clusters(vectors, clusters, options)
-    sample = min(len(vectors), SAMPLE) if len(vectors) > SAMPLE else None
-    with threadpool_limits(limits=1):
-        silhouette = silhouette_score(
-            vectors, found.labels, sample_size=sample, random_state=options.seed
-        )
-    return {
-        "inertia": round(found.inertia, DIGITS),
-        "silhouette": round(float(silhouette), DIGITS),
-    }
 
 
 def suggested(measured: pd.DataFrame) -> tuple[int, str]:
@@ -127,18 +121,12 @@ def suggested(measured: pd.DataFrame) -> tuple[int, str]:
     at, last = int(silhouette.argmax()), len(silhouette) - 1
     if at < last or last < 2:
         return int(measured["clusters"].iloc[at]), "its silhouette is the largest"
+    of_both = measured[["clusters", "inertia"]]
+    passed = (of_both - of_both.iloc[0]) / (of_both.iloc[-1] - of_both.iloc[0])
+    # the row that is farthest below the line from the first to the last inertia
+    bend = int((passed["inertia"] - passed["clusters"]).to_numpy().argmax())
     why = "the inertia bends there; the silhouette still rises at the end of the range"
-    return int(measured["clusters"].iloc[_bend(measured)]), why
-
-
-def _bend(measured: pd.DataFrame) -> int:
-    """The row that is farthest below the line from the first to the last inertia."""
-    across, down = (
-        (measured[name] - measured[name].iloc[0])
-        / (measured[name].iloc[-1] - measured[name].iloc[0])
-        for name in ("clusters", "inertia")
-    )
-    return int((down - across).to_numpy().argmax())
+    return int(measured["clusters"].iloc[bend]), why
 
 
 def draw_range(measured: pd.DataFrame, now: int, path: Path) -> None:
@@ -156,19 +144,14 @@ def draw_range(measured: pd.DataFrame, now: int, path: Path) -> None:
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         marks = {now: f"cluster.clusters = {now}", best: f"suggested: {best}"}
-        _mark(axes, marks if axes is top else dict.fromkeys(marks, ""), measured)
-    bottom.set_xlabel("number of clusters")
-    figure.savefig(path, metadata={"Software": None}, format="png")
-
-
-def _mark(axes: Axes, marks: dict[int, str], measured: pd.DataFrame) -> None:
-    """A dashed line with its name at each number within the range."""
-    first, last = measured["clusters"].min(), measured["clusters"].max()
-    for number, text in marks.items():
-        if first <= number <= last:
+        for number, text in marks.items():
+            if not measured["clusters"].min() <= number <= measured["clusters"].max():
+                continue
             axes.axvline(number, color=GREY, linestyle="--", linewidth=1)
             axes.annotate(
-                text, (number, 0.03), xycoords=("data", "axes fraction"), rotation=90,
-                ha="right", va="bottom", fontsize=9, color=GREY, textcoords="offset points",
-                xytext=(-3, 0),
+                text if axes is top else "", (number, 0.03), xycoords=("data", "axes fraction"),
+                rotation=90, ha="right", va="bottom", fontsize=9, color=GREY,
+                textcoords="offset points", xytext=(-3, 0),
             )  # fmt: skip
+    bottom.set_xlabel("number of clusters")
+    figure.savefig(path, metadata={"Software": None}, format="png")

@@ -67,7 +67,11 @@ def keep_ids(
         [3, 3, 7, 8]
     """
     anchor_of = anchor_of or {}
-    kept = _split_off_before(keys, labels, before, anchor_of)
+    kept = {  # of clusters around anchors that were anchors before
+        int(label): before.ids[key]
+        for key, label in zip(keys, labels, strict=True)
+        if anchor_of.get(key) == key and key in before.anchors and key in before.ids
+    }
     own = {int(labels[row]) for row, key in enumerate(keys) if anchor_of.get(key) == key}
     pairs = [
         (int(label), before.ids[key])
@@ -78,17 +82,6 @@ def keep_ids(
     new = (label for label in range(int(labels.max(initial=-1)) + 1) if label not in kept)
     kept |= {label: before.free + i for i, label in enumerate(new)}
     return np.array([kept[int(label)] for label in labels], dtype=np.int64)
-
-
-def _split_off_before(
-    keys: Sequence[str], labels: np.ndarray, before: Before, anchor_of: Mapping[str, str]
-) -> dict[int, int]:
-    """New label -> id, of the clusters around anchors that were anchors before."""
-    return {
-        int(label): before.ids[key]
-        for key, label in zip(keys, labels, strict=True)
-        if anchor_of.get(key) == key and key in before.anchors and key in before.ids
-    }
 
 
 def _match(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
