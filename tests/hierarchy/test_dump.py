@@ -111,6 +111,25 @@ def test_a_soft_redirect_ends_without_an_item(
     assert misses["reason"].tolist() == ["no_item"]
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "is empty or contains only the name of a namespace."),
+        ("A&amp;amp;B", 'contains invalid characters: "&amp;".'),  # one entity is decoded
+        ("Y" * 256, "is too long. It must be no longer than 255 bytes in UTF-8 encoding."),
+    ],
+)
+def test_a_title_that_mediawiki_refuses_has_the_reason_that_its_api_gives(
+    name: str, reason: str, document: Document, tmp_path: Path, context: StageContext
+) -> None:
+    files = write_dumps(document, tmp_path / "dumps")
+    url = f"http://commons.wikimedia.org/wiki/Category:{name}"
+    row = {"split": "train", "landmark_id": 1, "name": "", "commons_url": url}
+    _, misses = bring(table_of("landmarks", [row]), context, files, "page_props")
+    found = misses[["reason", "detail"]].to_numpy().tolist()
+    assert found == [["bad_url", f"The requested page title {reason}"]]
+
+
 def test_without_pages_a_missing_page_is_one_without_an_item(
     document: Document, landmarks: pd.DataFrame, asked: Tables, tmp_path: Path,
     context: StageContext,

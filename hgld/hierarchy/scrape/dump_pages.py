@@ -27,7 +27,7 @@ from hgld.config import ScrapeOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape.answers import Page, is_item_id
 from hgld.hierarchy.scrape.chains import chain_of, is_circular
-from hgld.hierarchy.scrape.titles import as_stored
+from hgld.hierarchy.scrape.titles import as_stored, fault_of_title
 from hgld.tasks import track
 
 BLOCK = 1 << 24
@@ -41,9 +41,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 CATEGORY = b"14"  # namespace
 SITE = b"'commonswiki'"
-LONGEST_BYTES = 255  # of a title without its namespace
 MOST_MOVES = 3  # of hard redirects; MediaWiki resolves longer chains itself
-_ILLEGAL = re.compile(r"[\[\]{}<>|]|%[0-9A-Fa-f]{2}")
 
 
 def read_blocks(path: Path, label: str) -> Iterator[bytes]:
@@ -183,7 +181,7 @@ def read_dumped_pages(titles: Iterable[str], options: ScrapeOptions) -> dict[str
 
 def _page(name: str, end: str, items: Mapping[str, str], known: Collection[str] | None) -> Page:
     """The fact of one title, in the words of the API road."""
-    if fault := _fault(name):
+    if fault := fault_of_title(name):
         return Page(reason="bad_url", detail=fault)
     if not end:
         return Page(reason="redirect_loop", detail=f"'{name}' redirects in a circle")
@@ -192,15 +190,6 @@ def _page(name: str, end: str, items: Mapping[str, str], known: Collection[str] 
     if known is not None and end not in known:
         return Page(reason="no_page", detail=f"'{end}' does not exist")
     return Page("", "no_item", f"'{end}' has no Wikidata item")
-
-
-def _fault(title: str) -> str:
-    """Why MediaWiki would have no page of that title, in its words; empty where it may."""
-    if bad := _ILLEGAL.search(title):
-        return f'The requested page title contains invalid characters: "{bad[0]}".'
-    if len(title.partition(":")[2].encode()) > LONGEST_BYTES:
-        return f"The requested page title is too long: more than {LONGEST_BYTES} bytes."
-    return ""
 
 
 def _find_pages(

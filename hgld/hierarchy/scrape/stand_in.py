@@ -6,10 +6,8 @@ real client runs without a network. It refuses callers without a proper User-Age
 does.
 """
 
-import html
 import json
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,13 +18,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from hgld.artifacts import Json
+from hgld.hierarchy.scrape.titles import as_stored, fault_of_title
 
 Answer = dict[str, Any]
 Parameters = Mapping[str, str]
 
 LIMIT = 50
-ILLEGAL = re.compile(r"[\[\]{}<>#|]|%[0-9A-Fa-f]{2}|&[#\w]+;")
-LONGEST_NAME = 255  # bytes of a title without its namespace
 PROPER_USER_AGENT = re.compile(r"[\w.-]+/\S+ \(.*(https?://\S+|\S+@\S+).*\)")
 TURNED_AWAY = (
     "Please set a user-agent and respect our robot policy https://w.wiki/4wJS. See also T400119."
@@ -79,8 +76,8 @@ class Wiki:
         if len(titles) > LIMIT:
             return _too_many("titles")
         modern = parameters.get("formatversion") == "2"
-        normal = {title: normalize(title) for title in titles}
-        named = {title for title in normal.values() if not fault_of(title)}
+        normal = {title: as_stored(title) for title in titles}
+        named = {title for title in normal.values() if not fault_of_title(title)}
         moved = {}
         if "redirects" in parameters:
             moved = {title: self.redirects[title] for title in named if title in self.redirects}
@@ -98,7 +95,7 @@ class Wiki:
         return {"batchcomplete": True if modern else "", **({"query": query} if query else {})}
 
     def _page(self, title: str, props: list[str]) -> Answer:
-        if reason := fault_of(title):
+        if reason := fault_of_title(title):
             return {"title": title, "invalidreason": reason, "invalid": True}
         page = self.pages.get(title)
         if page is None and title in self.redirects:
@@ -154,37 +151,6 @@ class Wiki:
             wanted = parameters["languages"].split("|")
             answer["labels"] = {k: v for k, v in answer["labels"].items() if k in wanted}
         return answer
-
-
-def normalize(title: str) -> str:
-    """The title as MediaWiki would write it.
-
-    Example:
-        >>> normalize(" category:old__town_hall ")
-        'Category:Old town hall'
-    """
-    title = html.unescape(title).partition("#")[0]
-    text = unicodedata.normalize("NFC", re.sub(r"[\s_\u00a0]+", " ", title).strip())
-    space, colon, name = text.partition(":")
-    if not colon:
-        return text[:1].upper() + text[1:]
-    name = name.strip()
-    return f"{space[:1].upper()}{space[1:].lower()}:{name[:1].upper()}{name[1:]}"
-
-
-def fault_of(title: str) -> str:
-    """The reason of MediaWiki why no page can have that title; empty if one can."""
-    name = title.partition(":")[2] if ":" in title else title
-    if not name:
-        return "The requested page title is empty or contains only the name of a namespace."
-    if bad := ILLEGAL.search(title):
-        return f'The requested page title contains invalid characters: "{bad[0]}".'
-    if len(name.encode()) > LONGEST_NAME:
-        return (
-            "The requested page title is too long. It must be no longer than 255 bytes in UTF-8 "
-            "encoding."
-        )
-    return ""
 
 
 def _values(parameters: Parameters, name: str) -> list[str]:

@@ -15,6 +15,8 @@ from urllib.parse import unquote
 _PAGE = re.compile(r"https?://commons\.(?:m\.)?wikimedia\.org/wiki/(.+)", re.DOTALL)
 _QUERY = re.compile(r"\?\w+=[^#]*")
 _IMPOSSIBLE = re.compile(r"[\x00-\x1f\x7f|]")  # would also break a batch of titles apart
+_ILLEGAL = re.compile(r"[\[\]{}<>#|]|%[0-9A-Fa-f]{2}|&[#\w]+;")
+LONGEST_NAME = 255  # bytes of a title without its namespace
 _DIRECTIONS = re.compile("[\u200e\u200f\u202a-\u202e]")  # unseen marks of where text runs to
 
 
@@ -47,6 +49,26 @@ def as_stored(title: str) -> str:
     if space.strip().casefold() == "category":
         return f"Category:{upper_first(name.strip())}"
     return upper_first(text)
+
+
+def fault_of_title(title: str) -> str:
+    """The reason of MediaWiki why no page can have that title; empty if one can.
+
+    Example:
+        >>> fault_of_title("Category:"), fault_of_title("Category:Town hall")
+        ('The requested page title is empty or contains only the name of a namespace.', '')
+    """
+    name = title.partition(":")[2] if ":" in title else title
+    if not name:
+        return "The requested page title is empty or contains only the name of a namespace."
+    if bad := _ILLEGAL.search(title):
+        return f'The requested page title contains invalid characters: "{bad[0]}".'
+    if len(name.encode()) > LONGEST_NAME:
+        return (
+            "The requested page title is too long. It must be no longer than 255 bytes in UTF-8 "
+            "encoding."
+        )
+    return ""
 
 
 def upper_first(name: str) -> str:
