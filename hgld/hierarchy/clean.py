@@ -202,14 +202,6 @@ def with_years(label: str, qualifiers: str) -> str:
         >>> with_years("church building", year)
         'church building (–1954)'
     """
-    found = _parse(qualifiers)
-    start, end, point = (_year(found.get(name, [])) for name in (START, END, POINT))
-    if start or end:
-        return f"{label} ({start}–{end})"
-    return f"{label} ({point})" if point else label
-
-
-def _parse(qualifiers: str) -> dict[str, Any]:
     try:
         found = json.loads(qualifiers)
     except ValueError:
@@ -219,11 +211,14 @@ def _parse(qualifiers: str) -> dict[str, Any]:
             f"instance_of.csv: qualifiers are {qualifiers[:40]!r}; expected a JSON object, {{}} "
             "where there are none"
         )
-    return found
+    start, end, point = (_year(found.get(name, [])) for name in (START, END, POINT))
+    if start or end:
+        return f"{label} ({start}–{end})"
+    return f"{label} ({point})" if point else label
 
 
 def _year(values: Sequence[Any]) -> str:
-    """The first value that is a date, as precise as it is but never finer than a year."""
+    """The first value that is a date, to its precision, at the finest a year."""
     for value in values:
         if isinstance(value, Mapping) and (
             time := re.match(r"([+-])0*(\d+)-", str(value.get("time", "")))

@@ -1,6 +1,6 @@
 """The decision in force for each value, and conflicts between people.
 
-Rows of decisions.csv are only ever appended. A row is identified by its id, a hash of its own
+Rows of decisions.csv are only ever appended. A row is identified by its id, a hash of its
 cells, and ``supersedes`` names the rows that it replaces. A row that no other row replaces is a
 *head* of its key. One head is the decision in force; heads with different answers are a conflict,
 which leaves the value undecided until a row supersedes them all. The order of the rows decides
@@ -27,16 +27,8 @@ LETTERS = str.maketrans("0123456789", "ghijklmnop")
 ID_LENGTH = 8
 EDITS = (" taxonomy", " undo", " redo")  # ends of entries of edits of the taxonomy
 NOT_HASHED = ("entry",)  # an entry is named after the ids of its rows
-SIDE = (
-    "id",
-    "decision",
-    "supercategory",
-    "kind",
-    "who",
-    "when",
-    "why",
-    "entry",
-)  # of a side of a conflict, for programs
+# of a side of a conflict, for programs
+SIDE = ("id", "decision", "supercategory", "kind", "who", "when", "why", "entry")
 
 
 @dataclass(frozen=True)
@@ -365,7 +357,7 @@ def sides_of(decisions: pd.DataFrame, sheet: pd.DataFrame) -> dict[str, list[Map
 def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tuple[int, str]]:
     """Return the faults of decisions: place of the row from 0 on, and what is wrong.
 
-    A fault is a conflict, a name in ``supersedes`` or ``undoes`` that is no row of the file, or a
+    A fault is a conflict, a name in ``supersedes`` or ``undoes`` that no row of the file has, or a
     decision in force whose supercategory or kind is not in the taxonomy.
     """
     decided, kinds = Decided(decisions), kinds_of(taxonomy)

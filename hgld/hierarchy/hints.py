@@ -17,12 +17,12 @@ from hgld.artifacts.columns import records, table_of
 from hgld.config import HintOptions, StageContext
 from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import fault_of_place, kinds_of
+from hgld.hierarchy.scrape.ancestors import steps_up
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.subclasses import (
     Graph,
     ask_labels,
     ask_superclasses,
-    steps_to,
     walk_up,
 )
 from hgld.tasks import say
@@ -135,8 +135,10 @@ def hints_above(
     ends = {root.class_id: root for root in roots}
     rows = []
     for class_id, label in sorted(labels.items()):
-        steps = steps_to(ends.keys(), class_id, graph, most_hops)
-        found = [(hops, ends[end]) for end, hops in steps.items() if ends[end].kind]
+        steps = steps_up(
+            class_id, lambda one: graph[one].above if one in graph else (), most_hops, ends
+        )
+        found = [(hops, ends[one]) for one, hops in steps.items() if one in ends and ends[one].kind]
         if found:
             rows.append({"class_id": class_id, "instance_of": label, **_hint(found)})
     return rows

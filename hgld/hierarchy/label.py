@@ -5,7 +5,7 @@ its own, which wins. A landmark without a label is listed with the reason; ``lin
 origin of each label.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,10 @@ def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.D
             cells = dict(zip(BY_LANDMARK, key, strict=True))
             reasons.append({**cells, "reason": reason, "detail": detail})
         else:
-            labelled[key] = _decided_row(found)
+            row, decision = next((row, d) for row, d in found if d and d.places)
+            signed = {"who": decision.who, "when": decision.when}
+            name = decision.supercategory
+            labelled[key] = {**row, **signed, "decided_by": "decision", "supercategory": name}
     return labelled, table_of("label_dropped", reasons)
 
 
@@ -175,17 +178,6 @@ def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:
     if len({supercategory for _, supercategory in placed}) > 1:
         return "conflicting_values", "; ".join(f"{value}: {name}" for value, name in placed)
     return "", ""
-
-
-def _decided_row(found: Iterable[tuple[Row, Decision | None]]) -> Row:
-    row, decision = next((row, d) for row, d in found if d and d.places)
-    return {
-        **row,
-        "decided_by": "decision",
-        "who": decision.who,
-        "when": decision.when,
-        "supercategory": decision.supercategory,
-    }
 
 
 def _override(

@@ -114,6 +114,7 @@ def link_classes(
     return _tables(landmarks, images, found, (*languages, "mul"))
 
 
+@dataclass(frozen=True)
 class Linker:
     """Links names by look-ups; asks only for what is not known yet.
 
@@ -125,19 +126,11 @@ class Linker:
         look: compares photos with texts (``link_classes``).
     """
 
-    def __init__(
-        self,
-        lookups: Knowledge[LookUp],
-        items: Knowledge[NamedItem],
-        options: LinkOptions,
-        encoder: EmbedOptions,
-        look: Look | None = None,
-    ) -> None:
-        self.lookups = lookups
-        self.items = items
-        self.options = options
-        self.encoder = encoder
-        self.look = look
+    lookups: Knowledge[LookUp]
+    items: Knowledge[NamedItem]
+    options: LinkOptions
+    encoder: EmbedOptions
+    look: Look | None = None
 
     def link(self, names: Sequence[str], said: Mapping[str, Said]) -> dict[str, Link]:
         """Return the outcome of each name."""
@@ -159,7 +152,13 @@ class Linker:
                     by[name] = f"{word} ({language})"
         shown = {name: list(some.values()) for name, some in candidates.items()}
         vectors = self._embed(shown)
-        scores = self._score(shown, vectors)
+        scores = {  # cosines of each name, with the topic, and the text of each candidate
+            (name, item.item_id): round(
+                float(vectors[self._asked(name)] @ vectors[self._text(item)]), 3
+            )
+            for name, some in shown.items()
+            for item in some
+        }
         seen = self._see(shown)
         far = self._off_topic([item for some in shown.values() for item in some], vectors)
         for name in left:
@@ -215,20 +214,6 @@ class Linker:
             texts |= {self.options.about, *SORTS, *filter(None, map(self._about, items))}
         ordered = sorted(texts)
         return dict(zip(ordered, embed_sentences(ordered, self.encoder), strict=True))
-
-    def _score(
-        self,
-        candidates: Mapping[str, Sequence[NamedItem]],
-        vectors: Mapping[str, np.ndarray],
-    ) -> dict[tuple[str, str], float]:
-        """Return the cosine of each name, with the topic, and the text of each candidate."""
-        return {
-            (name, item.item_id): round(
-                float(vectors[self._asked(name)] @ vectors[self._text(item)]), 3
-            )
-            for name, some in candidates.items()
-            for item in some
-        }
 
     def _see(
         self, candidates: Mapping[str, Collection[NamedItem]]

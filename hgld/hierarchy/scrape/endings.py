@@ -77,7 +77,10 @@ class Accounts:
         ]
         ways = {"their category's topic": self.over_topic, "a soft redirect": self.over_redirects}
         lines += [f"found through {way}: {n:,} of the labelled" for way, n in ways.items() if n]
-        lines += _unnamed(classes.values())
+        if ids := sorted({c.class_id for c in classes.values() if c.label == c.class_id}):
+            what = "class has" if len(ids) == 1 else "classes have"
+            more = ", ..." if len(ids) > 2 else ""
+            lines.append(f"{len(ids):,} {what} no English label: {', '.join(ids[:2])}{more}")
         if missed:
             lines.append(f"misses.csv lists them{advice and '; '}{advice}")
         return "\n".join(lines)
@@ -96,16 +99,6 @@ def tell_reasons(classes: int, noun: str, reasons: Iterable[str], where: str) ->
     lines = [f"{classes - missed.total():,} of {classes:,} {plural_text(noun)} have values {where}"]
     lines += [f"{count:>9,} {reason}" for reason, count in missed.most_common()]
     say("\n".join([*lines, "misses.csv lists them"] if missed else lines))
-
-
-def _unnamed(classes: Iterable[WikiClass]) -> list[str]:
-    """Say which classes go by their id."""
-    ids = sorted({c.class_id for c in classes if c.label == c.class_id})
-    if not ids:
-        return []
-    more = ", ..." if len(ids) > 2 else ""
-    what = "class has" if len(ids) == 1 else "classes have"
-    return [f"{len(ids):,} {what} no English label: {', '.join(ids[:2])}{more}"]
 
 
 def settle(

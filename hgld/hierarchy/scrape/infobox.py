@@ -64,7 +64,7 @@ def read_page(path: Path, row: str) -> SavedPage:
     if not title and not boxed:
         detail = f"{path.name} is no page of Wikimedia Commons; save it again"
         return SavedPage("", names, reason="not_a_page", detail=detail)
-    found = [head for head in heads if _shown(head).casefold() == row.casefold()]
+    found = [head for head in heads if single_blanks(_text(head)).casefold() == row.casefold()]
     values = tuple(_values(found[0])) if found else ()
     named = tuple(value for value in values if value.casefold() not in NO_VALUES)
     boxes = page.xpath("//div[contains(@class, 'category-redirect-header')]//a/@href")
@@ -131,10 +131,6 @@ def _values(head: html.HtmlElement) -> Iterator[str]:
             line_break.text = "\n"  # its tail may hold characters that XML forbids
         texts = map(_text, items) if items else _text(cell).split("\n")
         yield from filter(None, map(single_blanks, texts))
-
-
-def _shown(element: html.HtmlElement) -> str:
-    return single_blanks(_text(element))
 
 
 def _text(element: html.HtmlElement) -> str:

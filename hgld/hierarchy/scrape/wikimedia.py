@@ -102,15 +102,12 @@ class Progress:
                 self.told = self.start
             if self.clock() - self.told > NOTE_EVERY_S:
                 self.told = self.clock()
-                say(self._note())
-
-    def _note(self) -> str:
-        elapsed = self.clock() - self.start
-        left = duration_text((self.landmarks - self.done) * elapsed / (self.done - self.known))
-        return (
-            f"{self.done:,} of {self.landmarks:,} landmarks, {self.client.requests:,} requests,"
-            f" {self.rate():.1f}/s,\n{left} to go"
-        )
+                elapsed = self.clock() - self.start
+                left_s = (self.landmarks - self.done) * elapsed / (self.done - self.known)
+                say(
+                    f"{self.done:,} of {self.landmarks:,} landmarks, {self.client.requests:,} "
+                    f"requests, {self.rate():.1f}/s,\n{duration_text(left_s)} to go"
+                )
 
 
 def scrape(
