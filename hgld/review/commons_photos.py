@@ -126,9 +126,11 @@ class CommonsPhotos:
             photo = _photo(page)
             if photo is None or not permits(self.licenses, photo["license"]):
                 continue
-            if not self._is_of_commons(photo["thumbnail"]):
+            url = photo["thumbnail"]
+            here = on_this_machine(self.api)  # as in a test
+            if not (on_this_machine(url) if here else urlsplit(url).hostname == PHOTO_HOST):
                 continue
-            data = self.client.download(photo["thumbnail"], LARGEST_PHOTO)
+            data = self.client.download(url, LARGEST_PHOTO)
             try:
                 jpeg = shrink(data) if data else b""
             except Undecodable:
@@ -138,11 +140,6 @@ class CommonsPhotos:
                     temporary.write_bytes(jpeg)
                 return {**photo, "name": name}
         return {}
-
-    def _is_of_commons(self, url: str) -> bool:
-        """Whether a thumbnail is at Commons, or at the machine that a test asks instead."""
-        host = urlsplit(url).hostname
-        return host == PHOTO_HOST if not on_this_machine(self.api) else on_this_machine(url)
 
 
 def _photo(page: Mapping[str, Any]) -> dict[str, str] | None:

@@ -193,20 +193,9 @@ class ApiClient:
         Raises:
             Resumable: the server cannot be reached, or asks for a pause.
         """
-        here = on_this_machine(url)
-        if not here:
-            self._take_turn(url)
-        self.requests += 1
+        self._take_turn(url)
         try:
-            with self.session.deadline(self.answer_timeout_s):
-                response = self.session.get(
-                    url,
-                    timeout=TIMEOUT_S,
-                    allow_redirects=False,
-                    stream=True,
-                    proxies=DIRECTLY if here else None,
-                )
-                body = read_all(response, most_bytes)
+            response, body = self._request("GET", url, most_bytes)
         except requests.RequestException as error:
             raise Resumable(f"{url}: {type(error).__name__}; try again later") from None
         if response.status_code == 200:
@@ -217,18 +206,9 @@ class ApiClient:
         self._hold_back(url, pause_before(1, answer.pause_s or WAIT_S))
         raise Resumable(f"{url}: {answer.reason}; try again later")
 
-    def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
-        """Send one request when it may be sent, and classify its answer."""
-        if not on_this_machine(url):
-            self._take_turn(url)
-        self.requests += 1
-        answer = self._post(url, action, parameters)
-        self._hold_back(url, answer.pause_s or 0.0)
-        return answer
-
     def _take_turn(self, url: str) -> None:
-        """Wait until a request may be sent, as the server asked this process or another one."""
-        while (left := self.pacer.take()) > 0:
+        """Wait until a request may be sent, as the server asked any process, and count it."""
+        while not on_this_machine(url) and (left := self.pacer.take()) > 0:
             pause = f"a pause that was asked for lasts for {duration_text(left)} more"
             if left > LONGEST_PAUSE_S:
                 kept = f"it is kept in {self.pacer.path}"
@@ -236,26 +216,33 @@ class ApiClient:
             if left > LONGEST_TURN_S:
                 say(f"{urlsplit(url).hostname}: {pause}")
             self.sleep(left)
+        self.requests += 1
 
     def _hold_back(self, url: str, pause_s: float) -> None:
         """Keep to a pause however this process ends, and have others keep to it."""
         if pause_s and not on_this_machine(url):
             self.pacer.hold_back(pause_s)
 
-    def _post(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
+    def _request(
+        self, method: str, url: str, most_bytes: int, **more: Any
+    ) -> tuple[requests.Response, bytes]:
+        """Return the answer to one request, and its body; no redirect is followed."""
+        proxies = DIRECTLY if on_this_machine(url) else None
+        options = {"timeout": TIMEOUT_S, "allow_redirects": False, "stream": True, **more}
+        with self.session.deadline(self.answer_timeout_s):
+            response = self.session.request(method, url, proxies=proxies, **options)
+            body = read_all(response, most_bytes)
+        return response, body
+
+    def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
+        """Send one request when it may be sent, and classify its answer."""
+        self._take_turn(url)
         lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
         try:
-            with self.session.deadline(self.answer_timeout_s):
-                response = self.session.post(
-                    url,
-                    params={"action": action, "format": "json", "formatversion": "2"},
-                    data={**parameters, **lag},
-                    timeout=TIMEOUT_S,
-                    allow_redirects=False,
-                    stream=True,
-                    proxies=DIRECTLY if on_this_machine(url) else None,
-                )
-                body = read_all(response, LARGEST_ANSWER)
+            question = {"action": action, "format": "json", "formatversion": "2"}
+            response, body = self._request(
+                "POST", url, LARGEST_ANSWER, params=question, data={**parameters, **lag}
+            )
         except CUT_OFF:
             answer = Answer("transient", reason="the answer was cut off", heavy=True)
         except TooLarge as error:
@@ -271,6 +258,7 @@ class ApiClient:
         else:
             answer = classify(response.status_code, response.headers, body)
         self.reached.add(url)
+        self._hold_back(url, answer.pause_s or 0.0)
         return answer
 
     def _settle(self, answer: Answer, url: str) -> None:
@@ -287,20 +275,16 @@ class ApiClient:
             )
         if answer.kind == "wait":
             self.pacer.slow_down()
-        else:
-            self._count_failure(answer.reason, url)
-
-    def _count_failure(self, reason: str, url: str) -> None:
-        """Count one more in a row; raise where there are too many."""
+            return
         self.failures += 1
         if self.failures >= FAILURES_BEFORE_FIRST_ANSWER and url not in self.reached:
             raise Resumable(
-                f"{url}: {reason}, {self.failures} times and never an answer; check the "
+                f"{url}: {answer.reason}, {self.failures} times and never an answer; check the "
                 "network and the URL, then run the same command again"
             )
         if self.failures >= FAILURES_BEFORE_STOP:
             raise Resumable(
-                f"{url}: {reason}, {self.failures} times in a row; "
+                f"{url}: {answer.reason}, {self.failures} times in a row; "
                 "what is finished is kept, run the same command again later"
             )
 

@@ -70,7 +70,7 @@ def ask_for(
 
     def ask(some: Sequence[str]) -> Mapping[str, Any]:
         if kind in (Item, WikiClass):
-            return ask_entities(options.wikidata_api, some, question, client)
+            return ask_entities(options.wikidata_api, question, client, some)
         parameters = {**question, "titles": "|".join(some)}
         return client.ask(options.commons_api, "query", parameters, may_split=len(some) > 1)
 
@@ -78,7 +78,7 @@ def ask_for(
 
 
 def ask_entities(
-    url: str, ids: Sequence[str], question: Mapping[str, str], client: ApiClient
+    url: str, question: Mapping[str, str], client: ApiClient, ids: Sequence[str]
 ) -> Mapping[str, Any]:
     """The answer to one ``wbgetentities``; an id that Wikidata cannot have is a missing entity.
 

@@ -10,13 +10,13 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from hgld.artifacts import named_in_errors
 from hgld.config import ScrapeOptions
-from hgld.hierarchy.scrape.ancestors import steps_up
 from hgld.hierarchy.scrape.answers import (
     LANGUAGES,
     LookUp,
@@ -102,7 +102,8 @@ class Wikidata(Generic[Known]):
         self.client = client
         self.options = options
         self.path = path
-        self.ask = ask
+        entities = partial(ask_entities, options.wikidata_api)
+        self.ask = ask if callable(ask) else partial(entities, ask, client)
         self.read = read
         self.batch_size = batch_size or options.batch_size
         self.server = "stand-in" if options.stand_in else options.wikidata_api
@@ -117,7 +118,7 @@ class Wikidata(Generic[Known]):
         class_ids = set(class_ids)
         batches = list(in_parts(sorted(class_ids - self.known.keys()), self.batch_size))
         for batch in track(batches, "Asking Wikidata", len(batches)):
-            new = self.client.fetch_batch(batch, self._ask, self.read)
+            new = self.client.fetch_batch(batch, self.ask, self.read)
             self.known |= new
             self._append({class_id: asdict(facts) for class_id, facts in new.items()})
         return {class_id: self.known[class_id] for class_id in class_ids}
@@ -135,11 +136,6 @@ class Wikidata(Generic[Known]):
             os.fsync(file.fileno())
         self._length += len(line)
 
-    def _ask(self, class_ids: Sequence[str]) -> Mapping[str, Any]:
-        if callable(self.ask):
-            return self.ask(class_ids)
-        return ask_entities(self.options.wikidata_api, class_ids, self.ask, self.client)
-
 
 def ask_superclasses(
     client: ApiClient, options: ScrapeOptions, folder: Path
@@ -154,7 +150,7 @@ def ask_labels(
 ) -> Wikidata[ClassLabels]:
     """Return what is known of the labels of classes in some languages, kept in a folder.
 
-    A label for all languages ("mul") stands in for a missing one; there is no other fallback.
+    A label for all languages ("mul") replaces a missing one; nothing else does.
     """
     path = folder / f"labels_{'_'.join(languages)}.json"  # other languages are another question
     question = {"props": "info|labels", "languages": "|".join((*languages, "mul"))}
@@ -192,21 +188,6 @@ def walk_up(
         ups = {up for one in here if one not in ends for up in found[one].above}
         here = ups - met.keys() if hop < most_hops else set()
     return met
-
-
-def steps_to(ends: Collection[str], class_id: str, graph: Graph, most_hops: int) -> dict[str, int]:
-    """End -> fewest steps up to it from the class; the way does not go on above an end.
-
-    Example:
-        >>> graph = {"Q1": SuperClasses("chapel", 1, ["Q2", "Q1"]),
-        ...          "Q2": SuperClasses("church", 1, ["Q3"]), "Q3": SuperClasses("all", 1, [])}
-        >>> steps_to({"Q2", "Q3"}, "Q1", graph, 8)
-        {'Q2': 1}
-    """
-    steps = steps_up(
-        class_id, lambda one: graph[one].above if one in graph else (), most_hops, ends
-    )
-    return {end: hops for end, hops in steps.items() if end in ends}
 
 
 def read_superclasses(
