@@ -101,10 +101,12 @@ def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark")
     of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
     text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
     first = Step(noun, f"{text}\n{landmark['commons_url']}", landmark)
+    decided = Decided(tables["decisions"]) if "decisions" in tables else None
     steps = [first, *_linked(of, tables, labels), *_scraped(of), *_cleaned(of)]
-    steps += _reviewed(of, tables, labels, noun)
+    steps += _reviewed(of, tables, decided, labels, noun)
     steps += _labelled(of, key)
-    steps += _outdated(of, tables)
+    if decided is not None and not of.get("overrides"):
+        steps += _outdated(of, decided)
     return steps
 
 
@@ -194,11 +196,13 @@ def _cleaned(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
 
 
 def _reviewed(
-    of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path, noun: str
+    of: Mapping[str, Sequence[Row]],
+    tables: Tables,
+    decided: Decided | None,
+    labels: Path,
+    noun: str,
 ) -> Iterator[Step]:
     """Cluster, hint and decision of each value that counts; then the override."""
-    decisions = tables.get("decisions")
-    decided = Decided(decisions) if decisions is not None else None
     values = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
     for row in values:
         yield from _clustered(row, tables, noun)
@@ -278,12 +282,9 @@ def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator
         yield Step("no path", _because(row), row)
 
 
-def _outdated(of: Mapping[str, Sequence[Row]], tables: Tables) -> Iterator[Step]:
-    """Say so where the labels were built before the decisions that are in force now."""
-    values, decisions = of.get("landmark_values", ()), tables.get("decisions")
-    if decisions is None or of.get("overrides"):
-        return
-    decided = Decided(decisions)
+def _outdated(of: Mapping[str, Sequence[Row]], decided: Decided) -> Iterator[Step]:
+    """Report labels that were built before the decisions that are in force now."""
+    values = of.get("landmark_values", ())
     found = [decided.find(row["class_id"], row["instance_of"]) for row in values]
     now = {d.supercategory for d in found if d and d.places}
     built = {row["supercategory"] for row in of.get("lineage", ())}
