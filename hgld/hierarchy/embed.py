@@ -1,4 +1,4 @@
-"""Turns "instance of" values into unit vectors, so that near meanings lie near each other.
+"""Embed "instance of" values as unit vectors, so that similar meanings have similar vectors.
 
 Each value is put into a sentence ("A picture of a church building"), as the encoders were trained
 on sentences. The rows are sorted, the batches fixed, one thread computes and the numbers are
@@ -9,8 +9,6 @@ before the first decision. An edited taxonomy embeds only its own texts again.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 
@@ -50,8 +48,7 @@ def embed_texts(
     names = [single_blanks(row["supercategory"]) for row in rows]
     prompted = [options.prompt.replace(LABEL, name) for name in names]
     defined = [f"{name}: {row['definition']}" for name, row in zip(names, rows, strict=True)]
-    with _one_thread():
-        vectors, made_by = _embed([*prompted, *defined], options)
+    vectors, made_by = _embed([*prompted, *defined], options)
     labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
     digest = sha256(json.dumps(labels).encode()).hexdigest()
     wanted = {**made_by, "prompt": options.prompt, "digest": digest}
@@ -87,34 +84,25 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
         raise InvalidData("values.csv has no rows, so there is nothing to embed; see clean_dropped")
     table = values.assign(key=value_keys(values)).sort_values("key", kind="stable")
     texts = [options.prompt.replace(LABEL, label) for label in table["instance_of"]]
-    with _one_thread():
-        vectors, made_by = _embed(texts, options)
+    vectors, made_by = _embed(texts, options)
     return Vectors(table["key"].tolist(), vectors, {**made_by, "prompt": options.prompt})
 
 
 def embed_sentences(texts: list[str], options: EmbedOptions) -> np.ndarray:
     """Return unit vectors (N, D) of texts as they are, without the prompt."""
-    with _one_thread():
-        return _embed(texts, options)[0]
+    return _embed(texts, options)[0]
 
 
 def _embed(texts: list[str], options: EmbedOptions) -> tuple[np.ndarray, dict[str, str]]:
-    encoder = load_text_encoder(options.encoder, options.device)
-    starts = range(0, len(texts), options.batch_size)
-    batches = [
-        encoder.encode(texts[start : start + options.batch_size])
-        for start in track(starts, "Embedding values", len(starts))
-    ]
-    vectors = np.concatenate(batches) if batches else np.empty((0, 0), np.float32)
-    return vectors.round(DECIMALS), encoder.made_by
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """More threads may split a sum in another way and change its last digit."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    starts, threads = range(0, len(texts), options.batch_size), torch.get_num_threads()
+    torch.set_num_threads(1)  # more may split a sum in another way and change its last digit
     try:
-        yield
+        encoder = load_text_encoder(options.encoder, options.device)
+        batches = [
+            encoder.encode(texts[start : start + options.batch_size])
+            for start in track(starts, "Embedding values", len(starts))
+        ]
     finally:
         torch.set_num_threads(threads)
+    vectors = np.concatenate(batches) if batches else np.empty((0, 0), np.float32)
+    return vectors.round(DECIMALS), encoder.made_by
