@@ -129,74 +129,57 @@ def show_agreement(
 
     Redirect --json to labels/SET/agreement.json for the card of a release.
     """
-    from hgld.artifacts import hash_file
-    from hgld.review.agreement import disagreements, measure_agreement
-
-    if more:
-        _show_alpha((one, other, *more), out, counts, taxonomy, seed, as_json)
-        return
-    a_name, b_name = _names((one, other))
-    names = a_name, b_name
-    with progress():
-        a, b = _read_annotators((one, other), counts, taxonomy)
-        found = measure_agreement(a, b, names, seed=seed)
-    found |= {"sha256": dict(zip(names, map(hash_file, (one, other)), strict=True))}
-    if out is not None:
-        _refuse_to_overwrite(out)
-        write_table(disagreements(a, b, names), out, spreadsheet=True)
-    if as_json:
-        print_json(found)
-    else:
-        for line in _describe(found):
-            typer.echo(line)
-
-
-def _show_alpha(
-    files: "Sequence[Path]",
-    out: Path | None,
-    counts: Path | None,
-    taxonomy: Path | None,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Measure three and more annotators, and print what was found."""
     import pandas as pd
 
     from hgld.artifacts import hash_file
+    from hgld.review.agreement import disagreements, measure_agreement
     from hgld.review.alpha import measure_alpha
 
-    if counts is not None:
+    files = (one, other, *(more or ()))
+    if more and counts is not None:
         raise UsageError("--counts weighs the values of two annotators; leave it out")
     names = _names(files)
     with progress():
         sides = dict(zip(names, _read_annotators(files, counts, taxonomy), strict=True))
-        found = measure_alpha(sides, seed=seed)
+        two = (sides[names[0]], sides[names[1]], (names[0], names[1]))
+        found = measure_alpha(sides, seed=seed) if more else measure_agreement(*two, seed=seed)
     found |= {"sha256": dict(zip(names, map(hash_file, files), strict=True))}
-    by_value = [
-        {**row, "answers": "; ".join(f"{name} {n}" for name, n in row["answers"].items())}
-        for row in found["by_value"]
-    ]
     if out is not None:
         _refuse_to_overwrite(out)
-        write_table(pd.DataFrame(by_value), out, spreadsheet=True)
+        table = pd.DataFrame(_by_value(found)) if more else disagreements(*two)
+        write_table(table, out, spreadsheet=True)
     if as_json:
         print_json(found)
         return
+    for line in _describe_alpha(found) if more else _describe(found):
+        typer.echo(line)
+
+
+def _by_value(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the agreement on each value of three and more, with their answers as text."""
+    return [
+        {**row, "answers": "; ".join(f"{name} {n}" for name, n in row["answers"].items())}
+        for row in found["by_value"]
+    ]
+
+
+def _describe_alpha(found: Mapping[str, Any]) -> Iterator[str]:
+    """Describe the result of three and more in lines of at most 80 columns."""
     values = count_text(found["values"], "value")
-    typer.echo(f"{values} decided by two or more of {', '.join(names)}"[:WIDTH])
-    typer.echo(f"\n{'':<26}{'agreement':>10}{'alpha':>9}{'95 % interval':>19}")
+    yield f"{values} decided by two or more of {', '.join(found['annotators'])}"[:WIDTH]
+    yield f"\n{'':<26}{'agreement':>10}{'alpha':>9}{'95 % interval':>19}"
     for row in found["measures"]:
         alpha, interval = _number(row["alpha"]), _interval(row)
-        typer.echo(f"{row['of']:<26}{row['agreement']:>10.1%}{alpha:>9}{interval:>19}")
-    typer.echo(f"\n{'pair':<52}{'values':>10}{'kappa':>9}")
+        yield f"{row['of']:<26}{row['agreement']:>10.1%}{alpha:>9}{interval:>19}"
+    yield f"\n{'pair':<52}{'values':>10}{'kappa':>9}"
     for row in found["pairs"]:
         kappa = _number(row["kappa"])
         pair = f"{' and '.join(row['annotators'])}, {row['of']}"
-        typer.echo(f"{pair[:51]:<52}{row['values']:>10,}{kappa:>9}")
-    disputed = [row for row in by_value if row["agreement"] < 1]
-    typer.echo("\nmost disputed" if disputed else "\nnothing is disputed")
+        yield f"{pair[:51]:<52}{row['values']:>10,}{kappa:>9}"
+    disputed = [row for row in _by_value(found) if row["agreement"] < 1]
+    yield "\nmost disputed" if disputed else "\nnothing is disputed"
     for row in disputed[:SHOWN]:
-        typer.echo(shortened(f"{row['agreement']:>6.0%}  {row['label']}: {row['answers']}", WIDTH))
+        yield shortened(f"{row['agreement']:>6.0%}  {row['label']}: {row['answers']}", WIDTH)
 
 
 def _read_annotators(
@@ -258,17 +241,9 @@ def undo(
 
     What held before is appended again; nothing is deleted.
     """
-    from hgld.cli import review_actions
-
     if bool(keys) == (entry is not None):
         raise UsageError("undo takes either keys of values or --apply N, an entry of the log")
-    runner = open_runner(pipeline, settings, work, now)
-    who = name_to_sign(runner.workspace)
-    if entry is None:
-        review_actions.undo_decisions(runner, keys or [], who, why)
-        typer.echo(f"{count_text(len(set(keys or [])), 'decision')} taken back", err=True)
-    else:
-        _take_back(runner, entry, who, why)
+    _take_back(open_runner(pipeline, settings, work, now), keys or [], entry or "", why)
 
 
 @app.command("redo")
@@ -285,22 +260,23 @@ def redo(
 
     A value that was decided again since keeps its decision.
     """
-    from hgld.cli import review_actions
-
     if keys and entry is not None:
         raise UsageError("redo takes either keys of values or --apply N, an undo of the log")
-    runner = open_runner(pipeline, settings, work, now)
+    _take_back(open_runner(pipeline, settings, work, now), keys or [], entry or "", why, redo=True)
+
+
+def _take_back(
+    runner: "Runner", keys: Sequence[str], asked: str, why: str, redo: bool = False
+) -> None:
+    """Undo or redo the last decision on values, or without keys an entry of the log."""
+    from hgld.cli.review_actions import undo_decisions, undo_entry
+
     who = name_to_sign(runner.workspace)
     if keys:
-        review_actions.undo_decisions(runner, keys, who, why, redo=True)
-        typer.echo(f"{count_text(len(set(keys)), 'decision')} made again", err=True)
-    else:
-        _take_back(runner, entry or "", who, why, redo=True)
-
-
-def _take_back(runner: "Runner", asked: str, who: str, why: str, redo: bool = False) -> None:
-    from hgld.cli.review_actions import undo_entry
-
+        undo_decisions(runner, keys, who, why, redo)
+        done = "made again" if redo else "taken back"
+        typer.echo(f"{count_text(len(set(keys)), 'decision')} {done}", err=True)
+        return
     entry, left = undo_entry(runner, asked, who, why, redo)
     typer.echo(f"entry {entry.number} ({entry.id}) taken back", err=True)
     for line in left[:SHOWN]:
@@ -360,7 +336,7 @@ def check(
     """Check decisions for conflicts and unknown names.
 
     For hooks of git and for CI: the exit code is 3 if there are any, or ids in supersedes or undoes
-    that are no row. taxonomy.csv is read from the same folder.
+    that no row has. taxonomy.csv is read from the same folder.
     """
     from hgld.artifacts import declared_table, rows_in_file
     from hgld.config import load_pipeline

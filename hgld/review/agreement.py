@@ -10,7 +10,6 @@ defined.
 The interval is a bootstrap over values with a fixed seed, so the same files give the same figures.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -50,13 +49,12 @@ def answers_by_level(sides: Iterable[Annotations]) -> dict[str, Callable[[Annota
     """
     kinds = {one.kind for side in sides for one in side.values()}
     depth = max((len(classes_above(kind)) for kind in kinds), default=0)
-    above = {f"kind {level} of {depth}": partial(_class_above, level) for level in range(1, depth)}
+
+    def class_at(level: int, one: Annotation) -> str:
+        return KIND_SEPARATOR.join(one.kind_place.split(KIND_SEPARATOR)[:level])
+
+    above = {f"kind {level} of {depth}": partial(class_at, level) for level in range(1, depth)}
     return {**ANSWERS, **above}
-
-
-def _class_above(level: int, one: Annotation) -> str:
-    """Path of the class at a level of the kind, 1 the coarsest; the reason for none in brackets."""
-    return KIND_SEPARATOR.join(one.kind_place.split(KIND_SEPARATOR)[:level])
 
 
 def measure_agreement(
@@ -73,7 +71,6 @@ def measure_agreement(
             f"{names[0]} and {names[1]} have no value that both decided; values are matched by "
             "their key, or by instance_of where a file has no keys"
         )
-    places = [(a[key].place, b[key].place) for key in keys]
     done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
     return {
         "annotators": list(names),
@@ -81,8 +78,17 @@ def measure_agreement(
         "one_alone": {names[0]: len(done[0] - done[1]), names[1]: len(done[1] - done[0])},
         "bootstrap": {"draws": DRAWS, "seed": seed, "level": CONFIDENCE},
         "measures": list(_measure_all(a, b, keys, seed)),
-        "supercategories": _by_supercategory(places),
-        "confused": _confused(places, [a[key].label for key in keys]),
+        **_count_answers(
+            (
+                {"supercategory": one.place, side: 1}
+                for key in keys
+                for side, one in (("a", a[key]), ("b", b[key]))
+            ),
+            (
+                {"pair": (a[key].place, b[key].place), "values": 1, "examples": [a[key].label]}
+                for key in keys
+            ),
+        ),
     }
 
 
@@ -123,8 +129,11 @@ def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.
             **dict.fromkeys(EDITABLE, ""),
             **{name: a[key].cells.get(name, "") for name in shown if name != "key"},
             "key": key,
-            **_side("a", a[key]),
-            **_side("b", b[key]),
+            **{
+                f"{side}_{name}": getattr(one, name)
+                for side, one in (("a", a[key]), ("b", b[key]))
+                for name in EDITABLE
+            },
             "annotators": f"a: {names[0]}; b: {names[1]}",
         }
         for key in sorted(a)
@@ -168,18 +177,27 @@ def rename_in_agreement(measured: Mapping[str, Any], present: Mapping[str, str])
     names = [row["supercategory"] for row in found.get("supercategories", ())]
     if len({*names}) == len(names):
         return found
-    return {**found, **_counted_together(found), "measured": own}
+    counts = _count_answers(found["supercategories"], found.get("confused", ()))
+    return {**found, **counts, "measured": own}
 
 
-def _counted_together(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts of ``measure_agreement`` with one row for each name and pair."""
+def _count_answers(
+    rows_of: Iterable[Mapping[str, Any]], pairs_of: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return one row for each answer, and one for each pair of different ones; the largest first.
+
+    Args:
+        rows_of: supercategory and counts of a, b and both.
+        pairs_of: pair of answers, number of values, and labels of some; of equal ones, too.
+    """
     rows, pairs = dict[str, dict[str, Any]](), dict[tuple[str, ...], dict[str, Any]]()
-    for row in found["supercategories"]:
-        same = rows.setdefault(row["supercategory"], {**row, "a": 0, "b": 0, "both": 0})
+    for row in rows_of:
+        name = row["supercategory"]
+        same = rows.setdefault(name, {"supercategory": name, "a": 0, "b": 0, "both": 0})
         same |= {side: same[side] + row.get(side, 0) for side in ("a", "b", "both")}
-    for row in found.get("confused", ()):
+    for row in pairs_of:
         pair = tuple(sorted(row["pair"]))
-        if pair[0] == pair[1]:  # they gave one answer, as it is now
+        if pair[0] == pair[1]:  # both gave one answer, or two that were merged since
             rows[pair[0]]["both"] += row["values"]
             continue
         same = pairs.setdefault(pair, {"pair": list(pair), "values": 0, "examples": []})
@@ -193,15 +211,6 @@ def _counted_together(found: Mapping[str, Any]) -> dict[str, Any]:
             rows.values(), key=lambda row: (-either[row["supercategory"]], row["supercategory"])
         ),
         "confused": sorted(pairs.values(), key=lambda row: (-row["values"], row["pair"])),
-    }
-
-
-def _side(name: str, said: Annotation) -> dict[str, str]:
-    return {
-        f"{name}_decision": said.decision,
-        f"{name}_supercategory": said.supercategory,
-        f"{name}_kind": said.kind,
-        f"{name}_note": said.note,
     }
 
 
@@ -249,30 +258,3 @@ def _interval(
         kappas.append((drawn[defined] @ same - chance[defined]) / (1 - chance[defined]))
     low, high = find_ends(np.concatenate(kappas)[:, None])[:, 0]
     return round(float(low), DIGITS), round(float(high), DIGITS)
-
-
-def _by_supercategory(pairs: Pairs) -> list[dict[str, Any]]:
-    """Count values by answer for each annotator and for both; the most frequent first."""
-    counts = (*map(Counter, zip(*pairs, strict=True)), Counter(x for x, y in pairs if x == y))
-    either = counts[0] + counts[1]
-    return [
-        {
-            "supercategory": name,
-            **{side: count[name] for side, count in zip(("a", "b", "both"), counts, strict=True)},
-            "share": counts[2][name] / (either[name] - counts[2][name]),
-        }
-        for name in sorted(either, key=lambda name: (-either[name], name))
-    ]
-
-
-def _confused(pairs: Pairs, labels: Sequence[str]) -> list[dict[str, Any]]:
-    """Return unordered pairs of different answers: number of values, and the first ones."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for pair, label in zip(pairs, labels, strict=True):
-        if pair[0] != pair[1]:
-            found.setdefault(tuple(sorted(pair)), []).append(label)
-    ordered = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [
-        {"pair": list(pair), "values": len(names), "examples": sorted(names)[:EXAMPLES]}
-        for pair, names in ordered
-    ]

@@ -56,6 +56,11 @@ class Annotation:
         return self.kind if self.decision in PLACING else self._why_none
 
     @property
+    def said(self) -> tuple[str, ...]:
+        """Decision, supercategory, kind and note."""
+        return self.decision, self.supercategory, self.kind, self.note
+
+    @property
     def words(self) -> str:
         """The annotation as text."""
         return " ".join(filter(None, (self.decision or "open", self.supercategory)))
@@ -75,10 +80,7 @@ class Disagreement:
     @property
     def in_note_only(self) -> bool:
         """Whether the decision is the same and only the note differs."""
-        return bool(self.before and self.after) and all(
-            getattr(self.before, name) == getattr(self.after, name)
-            for name in ("decision", "supercategory", "kind")
-        )
+        return bool(self.before and self.after and self.before.said[:-1] == self.after.said[:-1])
 
     @property
     def words(self) -> str:
@@ -226,9 +228,5 @@ def compare_annotations(
     """Return the values whose annotation differs, by key."""
     for key in sorted(before.keys() | after.keys()):
         one, other = before.get(key), after.get(key)
-        if one is None or other is None or _said(one) != _said(other):
+        if one is None or other is None or one.said != other.said:
             yield Disagreement(one, other)
-
-
-def _said(annotation: Annotation) -> tuple[str, ...]:
-    return annotation.decision, annotation.supercategory, annotation.kind, annotation.note
