@@ -6,7 +6,7 @@ Decisions name a supercategory alone, so that a change of the levels above it ch
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pandas as pd
 from hgld.artifacts import KINDS, row_in_file
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, require_no_faults
+from hgld.hierarchy.scrape.ancestors import steps_up
 from hgld.words import nearest, single_blanks
 
 
@@ -29,7 +30,7 @@ def classes_above(kind: str) -> list[str]:
 
 
 def read_kind(text: str, levels: Sequence[str]) -> str:
-    """Return a kind as it is written in the taxonomy.
+    """Return a kind in the spelling of the taxonomy.
 
     Args:
         text: as a person wrote it.
@@ -73,7 +74,7 @@ def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
 
 
 def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> None:
-    """Require names of their own and kinds of these levels, which together are a tree.
+    """Require different names, and kinds of these levels that form a tree.
 
     Raises:
         InvalidData: all faults, with their rows.
@@ -131,18 +132,8 @@ def _tree_faults(
                 fault = f"{level} '{name}' is below '{here}' here and below '{there}' above"
                 yield place, f"{fault}; a class has one parent"
         for parent, child in pairwise([*above, supercategory]):
-            if parent != child and child in _all_above(parent, parents):
+            if parent != child and child in steps_up(parent, lambda one: parents.get(one, ())):
                 fault = f"'{child}' is below '{parent}' here and above it in the rows above"
                 yield place, f"{fault}; write the classes of a row coarse to fine"
             else:
                 parents[child].add(parent)
-
-
-def _all_above(name: str, parents: Mapping[str, Collection[str]]) -> set[str]:
-    found, waiting = set[str](), [name]
-    while waiting:
-        for parent in parents.get(waiting.pop(), ()):
-            if parent not in found:
-                found.add(parent)
-                waiting.append(parent)
-    return found
