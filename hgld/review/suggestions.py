@@ -52,7 +52,7 @@ PRIOR_PAIRS = 150.0  # how firmly the calibration is held there
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A supercategory or ``DROP`` for a value; an empty name is no suggestion."""
+    """A supercategory or ``DROP`` for a value; without a name, nothing is suggested."""
 
     name: str = ""
     probability: float = 0.0
@@ -219,24 +219,16 @@ def suggest(
     rows = records(clusters)
     names = {name.casefold(): name for name in kinds}
     hints = {row["class_id"]: row for row in records(class_hints)}
-    sources = [
-        "name"
-        if row["instance_of"].casefold() in names
-        else "class"
-        if hints.get(row["class_id"], {}).get("supercategory_hint") in kinds
-        else ""
-        for row in rows
-    ]
     modelled = _modelled(rows, in_force, model) if model else [Suggestion()] * len(rows)
     votes = _favourites(rows, in_force)
     found = []
-    for row, source, decision, other in zip(rows, sources, in_force, modelled, strict=True):
+    for row, decision, other in zip(rows, in_force, modelled, strict=True):
+        label, hint = row["instance_of"].casefold(), hints.get(row["class_id"], {})
         if decision and decision.decides:
             found.append(Suggestion())
-        elif source == "name":
-            found.append(_prior("name", names[row["instance_of"].casefold()], "its own name"))
-        elif source == "class":
-            hint = hints[row["class_id"]]
+        elif label in names:
+            found.append(_prior("name", names[label], "its own name"))
+        elif hint.get("supercategory_hint") in kinds:
             reason = f"its class in Wikidata is below {hint['root'] or hint['supercategory_hint']}"
             found.append(_prior("class", hint["supercategory_hint"], reason))
         elif other.name or row["cluster"] not in votes:
