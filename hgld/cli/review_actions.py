@@ -379,7 +379,7 @@ def undo_entry(
         redo: take back an undo only.
 
     Raises:
-        UsageError: there is no such entry, or it is no undo where one is needed.
+        UsageError: there is no such entry, or it is not the undo that is needed.
         InvalidData: nothing of it is in force.
     """
     with runner.alone(), _labels_held(runner):
@@ -443,7 +443,7 @@ def renamed_above(runner: Runner, level: str, old: str, new: str) -> list[Taxono
 
 
 def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
-    """Return an edit for each cluster whose name is no supercategory and was none: add it.
+    """Return an edit that adds each cluster whose name neither is nor was a supercategory.
 
     Its kind is the path of its clusters in the levels above (``distinct_names``).
 

@@ -81,7 +81,7 @@ def build_tree(
         names = KIND_SEPARATOR.join(first[one].name for one in [*cycle, cycle[0]])
         faults.append(f"{first[cycle[0]].place}: a class is above itself: {names}; remove a parent")
     if not tree and not faults:
-        faults.append("there is no class in it")
+        faults.append("it has no class")
     if faults:
         raise InvalidData(*faults)
     return tree, more

@@ -72,7 +72,7 @@ class LabelFile:
     @property
     def untidy(self) -> "pd.Series[bool]":
         """True for rows that have a cell with blanks at its ends or double ones inside."""
-        # An id is a number, so blanks around it are no difference.
+        # An id is a number, so blanks around it make no difference.
         shown = [name for name in COLUMNS if name in self.cells and name != "landmark_id"]
         return (self.cells[shown] != self.labels[shown]).any(axis=1)
 

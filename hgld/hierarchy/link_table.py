@@ -1,6 +1,6 @@
 """Answers of people about the classes: an item or a page of each, in ``links.csv`` or a CSV.
 
-``links.csv`` lies beside the decisions, and its rows are only ever appended: the last one of a
+``links.csv`` is in the folder of the decisions. Rows are only appended to it: the last one of a
 class holds. The CSV ``link.table`` may be any that names items beside classes.
 """
 

@@ -483,7 +483,7 @@ def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dic
     """Return supercategory -> its classes above, with names that no class below them has.
 
     A class that has the name of one below it gets those of its largest supercategories: two, or as
-    many as make a new name. One with too few of them is told apart by its level.
+    many as make a new name. One with too few of them gets its level in brackets.
 
     Args:
         paths: names of the clusters from coarse to fine, ending in a supercategory; the largest
@@ -536,7 +536,7 @@ def rename_above(
     """
     above = list(levels[:-1])
     if level not in above:
-        expected = f"one of {', '.join(above)}" if above else "none, since there is no level above"
+        expected = f"one of {', '.join(above)}" if above else "none, since no level is above"
         raise UsageError(f"--level {level}: expected {expected}{nearest(level, above)}")
     place, wanted, name = above.index(level), single_blanks(old).casefold(), single_blanks(new)
     paths = {row[NAME]: classes_above(row["kind"]) for row in records(taxonomy)}

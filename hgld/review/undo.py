@@ -4,7 +4,7 @@ A row of an undo names in ``undoes`` the rows that it takes back, and repeats wh
 Taking back an undo is a redo.
 
 Rows repeat earlier decisions with the present names of supercategories. The row by which a decision
-followed a rename is no step of its own: an undo takes back the decision.
+followed a rename is not a separate step: an undo takes back the decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -117,7 +117,7 @@ def undo_entry(
     if not rows and not edits:
         raise InvalidData(f"nothing of entry {entry.number} ({entry.id}) is in force any more")
     source = "redo" if entry.source == "undo" else "undo"
-    # edits have no ids: their number tells this undo from an earlier one of the same edits
+    # edits have no ids: their number distinguishes this undo from an earlier one of the same edits
     made_of = [entry.id, str(len(cluster_edits)), *map(row_id, rows)]
     signed = {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
     new = table_of("decisions", [{**signed, "why": why, **row} for row in rows])
@@ -263,7 +263,7 @@ def _with_replaced(rows: History, history: History, entry: Entry | None = None) 
 
 
 def _restored(row: Decision, history: History) -> Decision | None:
-    """Return the decision that a row stands for: itself, or the one that an undo restored."""
+    """Return the decision that a row repeats: itself, or the one that an undo restored."""
     while (row := _made(row, history)).undoes:
         taken = replaced_rows(row, row.undoes, history)
         before = _without(taken, replaced_rows(row, row.supersedes, history), history)
