@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import factorial, prod
 
 from hgld.artifacts import DECISIONS
-from hgld.hierarchy.decisions import PLACING, Decision, in_force
+from hgld.hierarchy.decisions import EDITS, PLACING, Decision, in_force
 from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, has_changed, hash_cells
 from hgld.review.spreadsheet import Sheet, SheetRow
@@ -43,7 +43,7 @@ class Value:
         history: all decisions on it.
         heads: those of them that a new decision replaces.
         cells: of the value in ``clusters``.
-        key: of the value, whatever the sheet calls it; empty without one.
+        key: of the value, also if the sheet has another one; empty without a value.
         also: parts of the evidence that count as unchanged (``earlier_hints``).
     """
 
@@ -60,21 +60,6 @@ class Value:
     def in_force(self) -> Decision | None:
         """The decision in force, with its rivals; None if there is none."""
         return in_force(self.heads)
-
-    @cached_property
-    def renamed(self) -> dict[str, Decision]:
-        """Id of a decision -> the row that an edit of the taxonomy put in its place."""
-        rows = (row for row in self.history if row.entry.endswith(" taxonomy"))
-        return {old: row for row in rows for old in row.supersedes}
-
-    def renamed_heads(self, ids: Sequence[str]) -> tuple[str, ...]:
-        """Return decisions by id, each as the last edit of the taxonomy left it."""
-        found = []
-        for one in ids:
-            while one in self.renamed:
-                one = self.renamed[one].id
-            found.append(one)
-        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -124,7 +109,7 @@ def read_values(
         spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
         found: WantedDecision | str | None = _untouched(row, value, kinds)
         if found is None and base and hash_cells(row.cells) == base.cells:
-            shown = value.renamed_heads(base.heads) if value else ()
+            shown = followed(base.heads, value.history) if value else ()
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
             row_now = _moved_by_edits(_without_old_kind(row, base, value), base, value)
@@ -134,7 +119,6 @@ def read_values(
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
             made_from = followed(made_from, value.history) if value else made_from
-            made_from = value.renamed_heads(made_from) if value else made_from
             reading.wanted[row["key"]] = replace(found, supersedes=made_from, block=row["block"])
         elif found:
             spoilt.append(found)
@@ -174,12 +158,11 @@ def _shows_open(base: Base, value: Value | None) -> bool:
 def followed(ids: Sequence[str], history: Sequence[Decision]) -> tuple[str, ...]:
     """Return ids of decisions with those that only an edit of the taxonomy replaced exchanged.
 
-    A decision that follows a renamed supercategory is no other decision than the one before.
+    A decision that follows a renamed supercategory is the same decision as the one before.
     """
     now, edits = set(ids), set[str]()
     for row in history:
-        edited = row.entry.endswith((" taxonomy", " undo", " redo"))
-        if not (edited and row.supersedes and edits.issuperset(row.undoes)):
+        if not (row.entry.endswith(EDITS) and row.supersedes and edits.issuperset(row.undoes)):
             continue
         edits.add(row.id)
         if now.issuperset(row.supersedes):
@@ -308,10 +291,15 @@ def _moved_by_edits(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
     shown, name = _shown(base, value) if value else None, row["supercategory"]
     if not (value and shown and name and name.casefold() == shown.supercategory.casefold()):
         return row
-    (moved,) = followed([shown.id], value.history)
-    now = next(d for d in value.history if d.id == moved)
+    return _as_edited(row, shown, value.history)
+
+
+def _as_edited(row: SheetRow, old: Decision, history: Sequence[Decision]) -> SheetRow:
+    """Return a row with the supercategory and kind that edits gave to a decision, if any did."""
+    (moved,) = followed([old.id], history)
+    now = next(one for one in history if one.id == moved)
     cells = {"supercategory": now.supercategory, "kind": now.kind}
-    return row if moved == shown.id else replace(row, cells={**row.cells, **cells})
+    return row if now.id == old.id else replace(row, cells={**row.cells, **cells})
 
 
 def _with_new_name(
@@ -327,12 +315,9 @@ def _with_new_name(
     if name not in kinds and name in present:
         now_named, kind = present[name]
         return replace(row, cells={**row.cells, "supercategory": now_named, "kind": kind})
-    for old in value.history:
-        if old.supercategory.casefold() == name.casefold() and old.id in value.renamed:
-            now = next(d for d in value.history if d.id in value.renamed_heads([old.id]))
-            cells = {"supercategory": now.supercategory, "kind": now.kind}
-            return replace(row, cells={**row.cells, **cells})
-    return row
+    named = (old for old in value.history if old.supercategory.casefold() == name.casefold())
+    edited = (_as_edited(row, old, value.history) for old in named)
+    return next((now for now in edited if now != row), row)
 
 
 def _without_old_kind(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
