@@ -111,10 +111,10 @@ def apply_sheets(
     edits = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
     source = ", ".join(path.name for path in files)
     signed = _sign([hash_file(path) for path in files], who, when, source)
-    changes = _changes({**accepted, **wanted}, values, kinds, who)
+    decided, changes = _decide(decisions, {**accepted, **wanted}, values, kinds, signed)
     new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in edits])
     return Applied(
-        pd.concat([decisions, _new_decisions(changes, values, signed)], ignore_index=True),
+        decided,
         pd.concat([cluster_edits, new_edits], ignore_index=True),
         changes,
         edits,
@@ -138,7 +138,7 @@ def apply_choices(
 
     Args:
         choices: key, decision, supercategory, kind, note and base of each, each key once. Those
-            with the same ``block`` are an entry of their own, as in a sheet.
+            with the same ``block`` are a separate entry, as in a sheet.
         clusters: the values.
         taxonomy: the supercategories.
         decisions: all rows.
@@ -168,9 +168,8 @@ def apply_choices(
         raise InvalidData(*_report(source, found.faults))
     made_of = [sitting] if sitting else [str(sorted(row.cells.items())) for row in rows]
     signed = _sign(made_of, who, when, source)
-    changes = _changes(found.wanted, values, kinds, who)
-    new = _new_decisions(changes, values, signed)
-    return Applied(pd.concat([decisions, new], ignore_index=True), cluster_edits, changes)
+    decided, changes = _decide(decisions, found.wanted, values, kinds, signed)
+    return Applied(decided, cluster_edits, changes)
 
 
 def _read_all(
@@ -192,7 +191,12 @@ def _read_all(
     doubts: list[str] = []
     for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
         found = read_values(sheet, values, kinds, present)
-        faults[sheet.name] = found.faults + _twice(sheet, found.wanted, wanted)
+        expected = "what the other sheet says of this key; apply one of them only"
+        faults[sheet.name] = found.faults + [
+            (row.number, row.fault("decision", expected))
+            for row in sheet.rows
+            if (now := found.wanted.get(row["key"])) and wanted.get(row["key"], now) != now
+        ]
         if found.moved and not sure:
             doubts.append(
                 f"{sheet.name}: {found.moved}, nothing was applied; were columns sorted without "
@@ -293,23 +297,19 @@ def _sign(made_of: Sequence[str], who: str, when: str, source: str) -> dict[str,
     return {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
 
 
-def _changes(
+def _decide(
+    decisions: pd.DataFrame,
     wanted: Mapping[str, WantedDecision],
     values: Mapping[str, Value],
     kinds: Mapping[str, str],
-    who: str,
-) -> list[ValueChange]:
-    """Return the change of each value, by key."""
-    return [
+    signed: Mapping[str, str],
+) -> tuple[pd.DataFrame, list[ValueChange]]:
+    """Return the decisions with a new row for each change, and the change of each value, by key."""
+    changes = [
         ValueChange(key, values[key].label or key, kind, values[key].in_force, now)
         for key, now in sorted(wanted.items())
-        for kind in [_kind(now, values[key], kinds, who)]
+        for kind in [_kind(now, values[key], kinds, signed["who"])]
     ]
-
-
-def _new_decisions(
-    changes: Sequence[ValueChange], values: Mapping[str, Value], signed: Mapping[str, str]
-) -> pd.DataFrame:
     rows = [
         {
             "key": values[change.key].key or change.key,
@@ -319,7 +319,7 @@ def _new_decisions(
             "evidence": values[change.key].evidence,
             "undoes": "",
             **signed,
-            # a block that the page accepted is an entry of its own
+            # a block that the page accepted is a separate entry
             **(
                 {"entry": entry_of([block], signed["who"], signed["when"], block.split()[0])}
                 if (block := change.after.block)
@@ -329,7 +329,7 @@ def _new_decisions(
         for change in changes
         if change.kind != "unchanged"
     ]
-    return table_of("decisions", rows)
+    return pd.concat([decisions, table_of("decisions", rows)], ignore_index=True), changes
 
 
 def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str) -> ChangeKind:
@@ -354,18 +354,6 @@ def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str)
     if answer == before.answer:
         return "note"
     return "reopened" if now.decision == "unsure" else "changed"
-
-
-def _twice(
-    sheet: Sheet, found: Mapping[str, WantedDecision], before: Mapping[str, WantedDecision]
-) -> list[Fault]:
-    """Return values that an earlier sheet decides differently."""
-    expected = "what the other sheet says of this key; apply one of them only"
-    return [
-        (row.number, row.fault("decision", expected))
-        for row in sheet.rows
-        if (now := found.get(row["key"])) and before.get(row["key"], now) != now
-    ]
 
 
 def _report(name: str, faults: Sequence[Fault]) -> list[str]:
