@@ -80,7 +80,7 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame]
         A table for each level, fine to coarse, and the path of the PNG, which draws the finest.
     """
     from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_levels, measure_range
-    from hgld.hierarchy.clustered_vectors import hold_together
+    from hgld.hierarchy.vector_clusters import hold_together
 
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
     numbers = in_range(text)
@@ -104,7 +104,7 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame]
 
 def vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
     """Return the vectors that the cluster stage clusters: of texts, photos or both."""
-    from hgld.hierarchy.clustered_vectors import join_vectors
+    from hgld.hierarchy.vector_clusters import join_vectors
 
     stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
     photos = runner.read("image_vectors", stage) if "image_vectors" in stage.reads else None

@@ -25,12 +25,13 @@ from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster_ids import Change, keep_ids, load_before, save_ids, tell_changes
-from hgld.hierarchy.clustered_vectors import ancestor_groups, join_vectors
 from hgld.hierarchy.decisions import Decided
 from hgld.hierarchy.scrape.chains import chain_of
 from hgld.hierarchy.vector_clusters import (
+    ancestor_groups,
     count_different,
     find_clusters,
+    join_vectors,
     means_of,
     nearest_to_mean,
     nest,

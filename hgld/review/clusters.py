@@ -23,10 +23,12 @@ from scipy.spatial.distance import cdist
 
 from hgld.artifacts import Vectors
 from hgld.artifacts.columns import table_of
+from hgld.config import ClusterOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster import vectors_of
 from hgld.hierarchy.decisions import short_hash
-from hgld.hierarchy.vector_clusters import count_different, k_means, nearest_to_mean
+from hgld.hierarchy.scrape.chains import chain_of, is_circular
+from hgld.hierarchy.vector_clusters import count_different, find_clusters, nearest_to_mean
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.suggestions import DROP
 from hgld.words import nearest
@@ -73,6 +75,8 @@ def _row(
 ) -> dict[str, object]:
     named = rows[~rows["suggestion"].isin(["", DROP])]
     suggestions = Counter[str](dict(named.groupby("suggestion").size()))
+    first = rows.sort_values(["landmarks", "key"], ascending=[False, True]).head(LARGEST)
+    largest = zip(first["instance_of"], first["landmarks"], strict=True)
     neighbours = [int(i) for i in near.split("; ") if i.isdecimal() and int(i) in names]
     return {
         **dict.fromkeys(("action", "into", "supercategory", "note"), ""),
@@ -82,7 +86,7 @@ def _row(
         **{name: rows[name].sum() for name in ("landmarks", "images")},
         "open": int(rows["waits"].sum()),
         "decided_as": _decided_as(rows),
-        "largest": _largest(rows),
+        "largest": "; ".join(f"{label} ({count})" for label, count in largest),
         "nearest": "; ".join(f"{i} {names[i]}" for i in neighbours),
         "suggestion": min(suggestions, key=lambda name: (-suggestions[name], name), default=""),
         "evidence": members_hash(rows["key"]),
@@ -96,13 +100,6 @@ def _decided_as(rows: pd.DataFrame) -> str:
     counts = Counter(words.tolist())
     ordered = sorted(counts, key=lambda word: (-counts[word], word))
     return "; ".join(f"{word} {counts[word]}" for word in ordered)
-
-
-def _largest(rows: pd.DataFrame) -> str:
-    """Return the cluster's values with the most landmarks, with their number."""
-    first = rows.sort_values(["landmarks", "key"], ascending=[False, True]).head(LARGEST)
-    pairs = zip(first["instance_of"], first["landmarks"], strict=True)
-    return "; ".join(f"{label} ({count})" for label, count in pairs)
 
 
 @dataclass(frozen=True)
@@ -279,13 +276,9 @@ def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, st
 
 def _target(cluster: int, acts: Mapping[int, _Act]) -> int | None:
     """Return the final cluster of a chain of merges; None for a cycle."""
-    passed = []
-    while cluster in acts and acts[cluster].action == "merge":
-        if cluster in passed:  # A into B and B into A
-            return None
-        passed.append(cluster)
-        cluster = acts[cluster].into
-    return cluster
+    merged = {one: act.into for one, act in acts.items() if act.action == "merge"}
+    chain = chain_of(cluster, merged)
+    return None if is_circular(chain) else chain[-1]
 
 
 def _staying(acts: Mapping[int, _Act], here: _Clusters) -> list[int]:
@@ -314,25 +307,16 @@ def _edits(
     if act.action == "merge":
         anchors = [here.medoid(here.rows[act.into])] * len(rows)
     elif act.action == "split":
-        anchors = _part(rows, act.into, here)
+        options = ClusterOptions(method="k-means", seed=0, restarts=RESTARTS)
+        parts = find_clusters(here.vectors[rows], act.into, options).labels
+        medoids = [here.medoid(rows[parts == part]) for part in range(act.into)]
+        anchors = [medoids[part] for part in parts]
     elif act.action == "dissolve":
-        anchors = _scatter(rows, _staying(acts, here), here)
+        staying = _staying(acts, here)
+        centres = np.array([here.vectors[here.rows[c]].mean(axis=0) for c in staying])
+        nearest_of = cdist(here.vectors[rows], centres).argmin(axis=1)
+        anchors = [here.medoid(here.rows[staying[i]]) for i in nearest_of]
     else:
         return []
     pairs = zip(here.keys_of(cluster), anchors, strict=True)
     return [{"key": key, "with_key": anchor, "action": act.action} for key, anchor in pairs]
-
-
-def _part(rows: np.ndarray, parts: int, here: _Clusters) -> list[str]:
-    """Return for each value the medoid of its part after a split by k-means."""
-    labels = k_means(here.vectors[rows], parts, seed=0, restarts=RESTARTS).labels
-    medoids = [here.medoid(rows[labels == part]) for part in range(parts)]
-    return [medoids[label] for label in labels]
-
-
-def _scatter(rows: np.ndarray, staying: Sequence[int], here: _Clusters) -> list[str]:
-    """Return for each value the medoid of the nearest remaining cluster."""
-    centres = np.array([here.vectors[here.rows[c]].mean(axis=0) for c in staying])
-    nearest_of = cdist(here.vectors[rows], centres).argmin(axis=1)
-    medoids = {i: here.medoid(here.rows[staying[i]]) for i in np.unique(nearest_of)}
-    return [medoids[i] for i in nearest_of]

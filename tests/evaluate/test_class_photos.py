@@ -27,7 +27,7 @@ from hgld.errors import (
 from hgld.evaluate import class_photos
 from hgld.evaluate.class_photos import mean_photos
 from hgld.hierarchy.cluster_choice import measure_range
-from hgld.hierarchy.clustered_vectors import join_vectors
+from hgld.hierarchy.vector_clusters import join_vectors
 from hgld.images import decode_rgb
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner

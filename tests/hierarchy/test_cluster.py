@@ -15,7 +15,7 @@ from hgld.artifacts.columns import table_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.cluster import propose_clusters
-from hgld.hierarchy.clustered_vectors import ancestor_groups
+from hgld.hierarchy.vector_clusters import ancestor_groups
 
 DEGREES = {"lake": 0, "pond": 10, "sea": -10, "church": 90, "chapel": 96, "pub": 200}
 NO_EDITS = table_of("cluster_edits", [])
