@@ -103,14 +103,16 @@ def find_disks(
     """Return the space needed by files and shards; one entry if both folders share a disk.
 
     Args:
-        workspace: its source folder holds the files, its work folder the shards.
+        workspace: its source folder holds the files, its work folder the shards, unless
+            ``export.out`` names a URL for them.
         estimate: of the fetch.
         runs: names of the stages that will run; the outputs of the others exist.
     """
     source, work, there = workspace.source, workspace.work, estimate.there_bytes
     most, stay = estimate.peak_bytes - there, estimate.stays_bytes - there
     most, stay = (most, stay) if "fetch" in runs else (0, 0)
-    shards = estimate.shards_bytes if "export" in runs else 0
+    stored = "export" in runs and workspace.pipeline.export.out is None
+    shards = estimate.shards_bytes if stored else 0
     if _nearest(source).stat().st_dev == _nearest(work).stat().st_dev:
         both = max(most, stay + shards)
         return (Disk("files and shards", work, "--work", both, _free_bytes(work)),)

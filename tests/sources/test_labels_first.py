@@ -66,7 +66,7 @@ CSVS = {name for name in type(OPTIONS).model_fields if name.endswith(("_csv", "_
 
 def run(pipeline: Path) -> int:
     work = str(pipeline.parent / "work")
-    return guarded(lambda: app(["run", str(pipeline), "--until", "label", "--work", work]))
+    return guarded(lambda: app(["run", str(pipeline), "--work", work, "--until", "label"]))
 
 
 def test_once_labels_are_made_only_photos_of_labelled_landmarks_are_kept(
@@ -136,3 +136,21 @@ def test_files_and_shards_on_two_disks_are_compared_with_each_of_them(
         grow()
         assert hgld("run", own, "--dry-run") == 0
         assert "NOT ENOUGH" not in capsys.readouterr().out
+
+
+def test_shards_at_a_url_need_no_space_on_the_disk_of_the_work_folder(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = write_pipeline(tmp_path, url)
+    folder = f'[source]\nfolder = "{tmp_path / "files"}"'
+    own.write_text(own.read_text().replace("[source]", folder))
+    remote = ("--set", "export.out=s3://bucket/set")
+    with small_disk(tmp_path / "work", 4 * 4096):  # less than the 40 kB of the shards
+        assert hgld("run", own, "--dry-run") == 0
+        assert "NOT ENOUGH" in capsys.readouterr().out
+        assert hgld("run", own, "--dry-run", *remote) == 0
+        assert "NOT ENOUGH" not in capsys.readouterr().out
+        assert hgld("fetch", own, "--estimate", "--bandwidth", "1", *remote) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert "NOT ENOUGH" not in out
+        assert "about 40 kB more, once export has run; at s3://bucket/set" in out
