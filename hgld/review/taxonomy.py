@@ -20,6 +20,7 @@ from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree
 from hgld.hierarchy.scrape.chains import chain_of
 from hgld.review.entries import Entry
 from hgld.review.spreadsheet import Sheet, SheetRow
+from hgld.review.undo import repeated
 from hgld.review.values import followed
 from hgld.words import count_text, nearest, single_blanks
 
@@ -175,13 +176,22 @@ class Taxonomy:
         return stays
 
     def _place_now(self, decision: Decision, now_of: Mapping[str, str]) -> int | None:
-        """Return the place of a decision, or of the one that later edits made of it; else None."""
+        """Return the place of a decision, or of the one that repeats it since; else None."""
         heads, value = self.state["decisions"], (decision.key_type, decision.key)
         if decision.place in heads:
             return decision.place
         history = [row for row in self.rows if (row.key_type, row.key) == value]
-        last = followed([decision.id], history)
-        place = next((row.place for row in history if row.id in last), -1)
+        renamed = followed([decision.id], history)
+        place = next(
+            (
+                row.place
+                for row in history
+                if row.place in heads
+                # under a later name, or taken back and restored
+                and (row.id in renamed or decision in repeated(row, history))
+            ),
+            -1,
+        )
         # a split changed the answer, a rename did not
         same = place in heads and heads[place][NAME] == now_of.get(decision.supercategory)
         return place if same else None

@@ -179,7 +179,7 @@ def _in_force_of(entry: Entry, key: str, history: History, heads: History) -> li
     there = [*heads, *made, *_last_undo(heads, history)]
     now = in_force(heads)
     if now and not now.rivals:
-        there += [old for head in heads if (old := _restored(head, history))]
+        there += [old for head in heads for old in repeated(head, history)]
     ids = {row.id for row in there}
     return [row for row in entry.rows if row.key == key and row.id in ids]
 
@@ -262,16 +262,26 @@ def _with_replaced(rows: History, history: History, entry: Entry | None = None) 
     return list(found.values())
 
 
-def _restored(row: Decision, history: History) -> Decision | None:
-    """Return the decision that a row repeats: itself, or the one that an undo restored."""
-    while (row := _made(row, history)).undoes:
+def repeated(row: Decision, history: History) -> list[Decision]:
+    """Return the decisions that a row repeats, newest first.
+
+    The first is the row without later names, then what an undo restored with it, and so on.
+    """
+    found = [_made(row, history)]
+    while (row := found[-1]).undoes:
         taken = replaced_rows(row, row.undoes, history)
         before = _without(taken, replaced_rows(row, row.supersedes, history), history)
         same = [old for old in before if _content(old) == _content(row)]
         if not same:
-            return None
-        row = same[0]
-    return row
+            break
+        found.append(_made(same[0], history))
+    return found
+
+
+def _restored(row: Decision, history: History) -> Decision | None:
+    """Return the decision that a row stands for: itself, or the one that an undo restored."""
+    last = repeated(row, history)[-1]
+    return None if last.undoes else last
 
 
 def _made(row: Decision, history: History) -> Decision:
