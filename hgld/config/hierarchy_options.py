@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hgld.config.option_types import (
     KIND_SEPARATOR,
@@ -231,11 +231,24 @@ class ClusterOptions(Options):
     """First centres: "random", or "decided": the mean of each decided supercategory's values, so
     that each decision changes the clusters."""
 
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _are_names(cls, levels: object) -> object:
+        if isinstance(levels, list) and levels and all(type(level) is int for level in levels):
+            *above, clusters = levels
+            raise ValueError(
+                f"{levels} are numbers, and levels are names; for that many clusters, coarse to "
+                f"fine, give {len(levels)} names, above = {above} and clusters = {clusters}"
+            )
+        return levels
+
     @model_validator(mode="after")
     def _is_a_tree(self) -> Self:
         names, above = self.levels, self.above
         if not names or len({*names, LEVEL_NAMES[-1], "class"}) < len(names) + 2:
-            raise ValueError("levels need different names, and none is 'landmark' or 'class'")
+            raise ValueError(
+                "levels need one or more different names, and none is 'landmark' or 'class'"
+            )
         if odd := [name for name in names if not name.strip() or KIND_SEPARATOR in name]:
             raise ValueError(f"levels: {odd[0]!r} is not a name of a level")
         if above and len(above) != len(names) - 1:

@@ -346,7 +346,8 @@ def test_more_clusters_above_than_below_keep_the_ids_and_name_the_level(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"levels": []}, "different names"),
+        ({"levels": []}, "one or more different names"),
+        ({"levels": [2, 5]}, r"give 2 names, above = \[2\] and clusters = 5"),
         ({"levels": ["a", "a"]}, "different names"),
         ({"levels": ["a", "landmark"]}, "none is 'landmark'"),
         ({"levels": ["a > b", "c"]}, "'a > b' is no name"),
