@@ -4,10 +4,12 @@ import json
 import random
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from errno import ENOSPC
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from PIL import Image
 from hgld.artifacts import declared_table
 from hgld.config import Pipeline, load_pipeline
 from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
+from tests.mediawiki.wiki import Wiki, install, require_mediawiki, serve_world
+from tests.mediawiki.world import World
 from tests.warm import hgld
 
 PAGE = Path("docs/from-class-names.md")
@@ -167,6 +171,72 @@ def test_items_of_the_classes_leave_the_values_of_the_page_to_decide(folder: Pat
     rows = re.findall(r"^\| (.*) \| (.*) \|$", table, re.M)
     assert dict(rows) == classes.to_dict()
     assert [row[0] for row in rows] == pd.read_csv(work / "review.csv")["instance_of"].tolist()
+
+
+@pytest.fixture(scope="module")
+def wiki(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wiki]:
+    """A MediaWiki that has the items of the page's dump."""
+    require_mediawiki()
+    temporary = tmp_path_factory.mktemp("mediawiki")
+    items = json.loads((folder / "items.json").read_text("utf-8"))
+    world = World(entities={item["id"]: item for item in items})
+    with serve_world(install(temporary / "template"), temporary / "wiki", world) as wiki:
+        yield wiki
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, wiki: Wiki) -> Path:
+    """The folder after both ways through the review, and the wiki's up to the release."""
+    text = (folder / "kinds.toml").read_text()
+    address = f'wikidata_api = "{wiki.url}"'
+    text = text.replace("labels/kinds", "labels/served").replace(
+        'dump_entities = "items.json"', address
+    )
+    assert address in text
+    (folder / "served.toml").write_text(text)
+    (folder / "labels" / "served").mkdir()
+    shutil.copy(folder / "labels" / "kinds" / "taxonomy.csv", folder / "labels" / "served")
+    for name, until in (("kinds", ["--until", "label"]), ("served", [])):
+        file = f"{name}.toml"
+        for words, ends in (
+            (["run", file], 20),
+            (["taxonomy", "propose", file], 0),
+            (["run", file], 20),
+            (["review", file, "--apply"], 0),
+            (["run", file, *until], 0),
+        ):
+            if "--apply" in words:
+                decide(folder / "work" / name)
+            done = hgld(folder, *words)
+            assert done.returncode == ends, (words, done.stderr)
+    return folder
+
+
+def test_a_wiki_and_the_dump_lead_to_the_same_items(served: Path, wiki: Wiki) -> None:
+    asked = {line["action"] for line in wiki.requests()}
+    assert asked == {"wbsearchentities", "wbgetentities"}
+    for name in ("linked.csv", "ancestry.csv"):
+        ours, theirs = (
+            pd.read_csv(served / "work" / way / name).drop(columns="revision")
+            for way in ("kinds", "served")
+        )
+        assert len(ours) > 10 and ours.equals(theirs)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["labels/{}/decisions.csv", "labels/{}/taxonomy.csv", "work/{}/values.csv",
+     "work/{}/hierarchy.csv"],
+)  # fmt: skip
+def test_a_wiki_and_the_dump_lead_to_the_same_decisions(served: Path, file: str) -> None:
+    ours, theirs = ((served / file.format(way)).read_bytes() for way in ("kinds", "served"))
+    assert ours == theirs and ours.count(b"\n") > 5
+
+
+def test_items_of_the_wiki_reach_the_report_and_the_release(served: Path) -> None:
+    work = served / "work" / "served"
+    assert "fortress" in (work / "report" / "report.html").read_text("utf-8")
+    assert set(pd.read_csv(work / "release" / "linked.csv")["by"]) == {"name (en)"}
 
 
 @pytest.mark.parametrize("file", ["README.md", "LICENSE-labels.md", "croissant.json"])

@@ -3,7 +3,7 @@
 urllib3's own retries cannot do this: maxlag, API errors, HTML pages and truncated results all come
 with status 200, or fail while the body is read. So each answer gets a verdict (see
 ``hgld.hierarchy.scrape.verdict``), every pause is taken here, and every asked key is accounted for.
-As Wikimedia asks, the program names a contact; hosts of this machine itself need none.
+As Wikimedia asks, the program names a contact.
 """
 
 import re
