@@ -26,6 +26,7 @@ from hgld.pipeline.run import Runner
 from tests.hierarchy.made_dump import write_dumps
 from tests.listening import Notes
 from tests.made_clip import save_clip
+from tests.mediawiki.patience import early_requests
 from tests.mediawiki.wiki import Wiki, serve_world
 from tests.mediawiki.world import World, is_a, text_claim
 from tests.warm import hgld
@@ -307,6 +308,38 @@ def test_a_killed_link_resumes_to_the_same_bytes_and_asks_nothing_twice(
         assert (tmp_path / name).read_bytes() == (folder / "work" / "mine" / name).read_bytes()
 
 
+def test_link_waits_as_long_as_the_server_asks_to_the_same_bytes(
+    folder: Path, wiki: Wiki, tmp_path: Path
+) -> None:
+    start = len(wiki.requests())
+    plan = ["429 2", "ok", "429 date 3", "503 1", "ok", "lag 7"]
+    wiki.plan(plan)
+    done = run_with(folder, wiki, "run", "mine.toml", "--until", "link", "--work", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "127.0.0.1: HTTP 429 (counted as unauthed-bot); attempt 2 in 2 s" in done.stderr
+    asked = wiki.requests()[start:]
+    assert [line["word"] for line in asked[: len(plan)]] == plan
+    assert early_requests(asked) == []
+    for name in ("linked.csv", "unlinked.csv", "link_review.csv"):
+        assert (tmp_path / name).read_bytes() == (folder / "work" / "mine" / name).read_bytes()
+
+
+def test_a_long_pause_stops_link_and_the_same_command_resumes_it(
+    folder: Path, wiki: Wiki, tmp_path: Path
+) -> None:
+    needed, start = int((folder / "requests until link").read_text()), len(wiki.requests())
+    words = ("run", "mine.toml", "--until", "link", "--work", str(tmp_path))
+    wiki.plan(["ok"] * 9 + ["429 3600"])
+    stopped = run_with(folder, wiki, *words)
+    assert stopped.returncode == 75
+    said = stopped.stderr.splitlines()[-1]
+    assert "the server asks for a pause of 1 h" in said and "run the same command again" in said
+    assert run_with(folder, wiki, *words).returncode == 0
+    assert len(wiki.requests()) - start == needed + 1
+    linked = (tmp_path / "linked.csv").read_bytes()
+    assert linked == (folder / "work" / "mine" / "linked.csv").read_bytes()
+
+
 def test_a_sheet_of_the_others_is_applied_and_kept(folder: Path, wiki: Wiki) -> None:
     path = folder / "work" / "mine" / "link_review.csv"
     sheet = table(folder, "link_review.csv")
@@ -418,6 +451,49 @@ def from_table(folder: Path, work: Path, *more: str) -> subprocess.CompletedProc
     words = ["run", "mine.toml", "--until", "link", "--work", str(work)]
     words = [*words, *(part for setting in settings for part in ("--set", setting))]
     return hgld(folder, *words)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with classes whose items have several statements of two properties."""
+    folder, world = tmp_path_factory.mktemp("several"), World()
+    kind, ranked = {"prop": "P279"}, {"rank": "deprecated"}
+    names = {"Q10": "vehicle", "Q20": "dish", "Q30": "food", "Q40": "Wikimedia category"}
+    for item_id, label in names.items():
+        add(world, item_id, en=label)
+    add(world, "Q1", is_a("Q20"), is_a("Q20", **kind), is_a("Q30", **kind), en="pie")
+    add(world, "Q2", is_a("Q10", **ranked), is_a("Q30"), is_a("Q20", rank="preferred"), en="stew")
+    add(world, "Q3", is_a("Q40"), is_a("Q10", **kind), en="cart")
+    add(world, "Q4", is_a("Q20", **ranked), en="bun")
+    write_dumps({"pages": {"x": {}}, "redirects": {}, "entities": world.entities}, folder)
+    for name in ("pie", "stew", "cart", "bun"):
+        (make(folder / "photos" / name) / "1.jpg").write_bytes(b"jpeg")
+    (make(folder / "labels") / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    text = PIPELINE.replace('["P279", "P171"]', '["P31", "P279"]').replace('roots = ["Q729"]', "")
+    (folder / "mine.toml").write_text(text.replace("animals and planets", ""))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("policy", "values", "dropped"),
+    [
+        ("first-best", {"pie": "dish", "stew": "dish", "cart": "vehicle", "bun": "bun"}, {}),
+        ("all", {"pie": "dish; food", "stew": "dish", "cart": "vehicle", "bun": "bun"}, {}),
+        ("single-only", {"stew": "dish", "bun": "bun"},
+         {"pie": "several_values", "cart": "several_values"}),
+    ],
+)  # fmt: skip
+def test_a_policy_chooses_among_the_statements_of_an_item(
+    several: Path, policy: str, values: dict[str, str], dropped: dict[str, str]
+) -> None:
+    words = ["--set", "scrape.dump_entities=all.json", "--set", f"clean.policy={policy}"]
+    done = hgld(several, "run", "mine.toml", "--until", "clean", *words)
+    assert done.returncode == 0, done.stderr
+    names = table(several, "landmarks.csv")[["landmark_id", "name"]]
+    found = table(several, "landmark_values.csv").merge(names).sort_values(["name", "order"])
+    assert found.groupby("name")["instance_of"].agg("; ".join).to_dict() == values
+    lost = table(several, "clean_dropped.csv").merge(names)
+    assert dict(zip(lost["name"], lost["reason"], strict=True)) == dropped
 
 
 def test_an_answer_that_is_no_item_is_refused_with_its_row(tmp_path: Path) -> None:
