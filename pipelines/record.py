@@ -370,14 +370,14 @@ def reliability_picture(rows: list[dict[str, Any]]) -> str:
     with open_figure(LIGHT, 5.2, 3.6) as figure:
         axes = add_axes(figure, LIGHT, grid_axis="both")
         axes.plot([0, 100], [0, 100], color=LIGHT.muted, linewidth=1, linestyle=":")
-        styles = zip(LIGHT.series, ("-", "--"), strict=False)
+        styles = zip(LIGHT.series, ("-", "--", "-."), strict=False)
         for (name, points), (colour, dashes) in zip(found.items(), styles, strict=True):
             chance, right, number = zip(*points, strict=True)
             axes.plot(chance, right, color=colour, linestyle=dashes, linewidth=1.6, label=name)
             axes.scatter(chance, right, s=number, color=colour, clip_on=False)
         axes.set(xlim=(0, 100), ylim=(0, 104), xlabel="probability of the suggestion, %")
         axes.set_ylabel("right, %")
-        add_legend(axes, LIGHT)
+        add_legend(axes, LIGHT, columns=2)
     return Drawing(figure, LIGHT).vector("svg").decode("utf-8")
 
 

