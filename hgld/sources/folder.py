@@ -109,7 +109,8 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]
     if len(images):
         named = {*rows[levels[-1]], *(PurePosixPath(path).name.strip() for path in empty["path"])}
-        _report_lost(named - {""} - set(taken[levels[-1]]))
+        lost = named - {""} - set(taken[levels[-1]])
+        _report_lost(lost, judged[rows[levels[-1]].isin(lost)], file)
     dropped = pd.concat([_hint_at_twins(judged[~is_taken], unlisted), unlisted, empty])
     dropped = join_repeats(dropped.rename(columns={"path": "image_id"}))
     return (
@@ -238,14 +239,21 @@ def _empty_folders(source: Path, paths: Iterable[str], has_splits: bool) -> pd.D
     return pd.DataFrame(found, columns=["path", "split", "reason", "detail"], dtype="str")
 
 
-def _report_lost(classes: Collection[str]) -> None:
-    """Send a notice of classes without images."""
+def _report_lost(classes: Collection[str], judged: pd.DataFrame, file: str) -> None:
+    """Send a notice of classes without images, with the place of the first missing one."""
     if classes:
         shown = [repr(name) for name in sorted(classes)[:SHOWN]]
         shown += [f"{len(classes) - SHOWN:,} more"] if len(classes) > SHOWN else []
+        remedy = "add some to their folders, or delete these"
+        if len(judged):
+            first = judged.iloc[0]
+            place = f"{file} {judged.index[0]}" if file else f"'{first['path']}'"
+            remedy = f"first {place} ({first['reason']})"
+            if first["reason"] == "not in folder":
+                remedy += "; add its image, or delete the row"
         say(
-            f"no image of {count_text(len(classes), 'class')}: {', '.join(shown)}; "
-            "the reasons are in the images_dropped.parquet of `hgld collect`"
+            f"no image of {count_text(len(classes), 'class')}: {', '.join(shown)}; {remedy}; all "
+            "reasons are in the images_dropped.parquet of `hgld collect`"
         )
 
 

@@ -453,7 +453,8 @@ def test_class_folders_without_an_image_are_listed_and_named(
     rows = dropped[["image_id", "reason"]].to_numpy().tolist()
     assert rows == [[name, "no image"] for name in empty]
     classes = "1 class: 'lynx'" if len(empty) == 1 else "2 classes: 'lynx', 'puma'"
-    assert any(note.startswith(f"no image of {classes}; ") for note in notes)
+    remedy = "add some to their folders, or delete these"
+    assert any(note.startswith(f"no image of {classes}; {remedy}; ") for note in notes)
 
 
 def test_classes_whose_files_are_all_missing_are_named(context: StageContext) -> None:
@@ -463,7 +464,9 @@ def test_classes_whose_files_are_all_missing_are_named(context: StageContext) ->
     with watched_by(None, notes.append):
         *_, dropped = collected(context, folder)
     assert len(dropped) == 4
-    assert any("no image of 4 classes: 'a', 'b', 'c', 1 more; " in note for note in notes)
+    named = "no image of 4 classes: 'a', 'b', 'c', 1 more"
+    first = f"first labels.csv row {LABELS.count(chr(10)) + 1} (not in folder)"
+    assert any(f"{named}; {first}; add its image, or delete the row; " in note for note in notes)
 
 
 @pytest.mark.parametrize(
