@@ -23,6 +23,7 @@ from hgld.shards.index import labels_of, read_index
 from hgld.tasks import watched_by
 from hgld.train import train_models
 from tests.made_shards import make_context, make_shards, small_options
+from tests.shards.shard_world import put_index
 
 METRICS = ("H-AP", "AP:kind", "AP:landmark", "R@1:landmark")
 
@@ -355,12 +356,12 @@ def test_a_damaged_list_of_runs_is_one_clear_line(
 
 
 def test_a_gallery_of_the_query_alone_is_refused(
-    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+    evaluate: Evaluate, shards: Path, tmp_path: Path
 ) -> None:
-    one = "hgld.evaluate.sides.read_index"
-    monkeypatch.setattr(
-        one, lambda *a, **options: read_index(*a, **options).drop_duplicates("split")
-    )
+    evaluate.shards = tmp_path / "one of each"
+    evaluate.shards.mkdir()
+    shutil.copy(shards / "manifest.json", evaluate.shards)
+    put_index(evaluate.shards, read_index(shards).drop_duplicates("split"))
     with pytest.raises(UsageError, match=r"'evaluation' holds no other image than the query"):
         evaluate()
 

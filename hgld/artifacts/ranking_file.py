@@ -5,12 +5,14 @@ row, and the number of images on each level. The curves of the report need every
 measured with the metrics and kept here.
 """
 
+import math
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,15 +28,16 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed date of the zip members: same ranking, sa
 
 @contextmanager
 def write_ranking(
-    path: Path, query_ids: np.ndarray, gallery_ids: np.ndarray, classes: np.ndarray,
-    class_means: np.ndarray, keep: int,
+    path: Path, query_ids: np.ndarray, gallery_ids: Callable[[], Iterable[np.ndarray]], images: int,
+    classes: np.ndarray, class_means: np.ndarray, keep: int,
 ) -> Iterator[Callable[..., None]]:  # fmt: skip
     """Write the ranking of one model, atomically; the same ranking gives the same bytes.
 
     Args:
         path: of the file, .npz.
         query_ids: (Q,) image ids.
-        gallery_ids: (G,) image ids.
+        gallery_ids: returns the image ids of the gallery in parts; called twice.
+        images: G, their number.
         classes: (C, L) labels of the gallery's finest classes.
         class_means: (C, D) mean embedding of each.
         keep: number of first ranks whose levels are written.
@@ -51,9 +54,8 @@ def write_ranking(
         zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
     ):
         with file.open(_member("levels"), "w", force_zip64=True) as member:
-            shape = len(query_ids), min(keep, len(gallery_ids))
-            header = {"descr": "|i1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(member, header)
+            shape = len(query_ids), min(keep, images)
+            _write_header(member, np.dtype(np.int8), shape)
 
             def add(
                 levels: np.ndarray, order: np.ndarray, counts: np.ndarray, **curves: np.ndarray
@@ -64,14 +66,32 @@ def write_ranking(
                 more.update({f"curve_{name}": values for name, values in curves.items()})
 
             yield add
-        arrays = {name: np.concatenate(parts) for name, parts in blocks.items()}
-        arrays |= {"query_ids": query_ids, "gallery_ids": gallery_ids}
-        arrays |= {"classes": classes, "class_means": class_means, **more}
-        for name, array in arrays.items():
-            about = _member(name)
-            about.file_size = array.nbytes  # decides whether the member may exceed 4 GB
-            with file.open(about, "w") as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+        parts = {**blocks, "query_ids": [query_ids], "gallery_ids": [], "classes": [classes]}
+        parts |= {"class_means": [class_means]} | {name: [array] for name, array in more.items()}
+        for name, arrays in parts.items():
+            read = gallery_ids if name == "gallery_ids" else partial(iter, arrays)
+            _write_parts(file, name, read)
+
+
+def _write_parts(
+    file: zipfile.ZipFile, name: str, read: Callable[[], Iterable[np.ndarray]]
+) -> None:
+    """Write the concatenation of parts, of which one is in memory at a time."""
+    facts = [(part.shape, part.dtype) for part in read()]
+    shape = sum(shape[0] for shape, _ in facts), *facts[0][0][1:]
+    kind = max((kind for _, kind in facts), key=lambda kind: kind.itemsize)  # the longest text
+    about = _member(name)
+    about.file_size = math.prod(shape) * kind.itemsize  # decides whether it may exceed 4 GB
+    with file.open(about, "w") as member:
+        _write_header(member, kind, shape)
+        for part in read():
+            member.write(part.astype(kind, copy=False).tobytes())
+
+
+def _write_header(member: IO[bytes], kind: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    descr = np.lib.format.dtype_to_descr(kind)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(member, header)
 
 
 def _member(name: str) -> zipfile.ZipInfo:

@@ -515,7 +515,7 @@ def duplicates(
         typer.echo(f"{row['cosine']:.4f}  {evaluated}  =  {row['split']}/{row['image_id']}")
     kind = f"{pair[1]} image" if pair else "evaluation image"
     compared = {*pair[1:]} or {*splits} - {*TRAINED}
-    images = count_text(sum(len(splits[name][0].rows) for name in compared), kind)
+    images = count_text(sum(len(splits[name][0]) for name in compared), kind)
     paired = len(found[["evaluated_split", "evaluated_id"]].drop_duplicates())
     pairs_text = count_text(len(found), "pair", "pairs")
     typer.echo(f"{pairs_text} with {paired:,} of {images}, cosine {cosine:g} or more")

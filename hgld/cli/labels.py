@@ -216,10 +216,11 @@ def suspects(
     with progress("suspects"):
         side, vectors = embed_splits(workspace.work, shards, model, options, [split])[split]
         photos = open_photos(workspace)
-        shown = zip(side.rows["split"], side.rows["landmark_id"], strict=True)
+        found = side.read(["image_id", "split", "landmark_id"])
+        shown = zip(found["split"], found["landmark_id"], strict=True)
         names = pd.Series([photos.path(*key) for key in shown], dtype=str)
         images, classes = suspect_tables(
-            side.rows, vectors, side.labels, names, neighbours, options.device
+            found, vectors, side.labels, names, neighbours, options.device
         )
     if out is not None:
         sheets = {

@@ -23,7 +23,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.models import Model, find_given
-from hgld.evaluate.sides import PHOTOS_PER_PART, side_of_files
+from hgld.evaluate.sides import PHOTOS_PER_PART, Rows, side_of_files
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.embed import LABEL, embed_texts
 from hgld.hierarchy.link import link_classes
@@ -172,7 +172,7 @@ def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: i
     return _without(photos, photos["path"].isin(missing), "missing")
 
 
-def _undecodable(photos: pd.DataFrame, source: Path) -> set[tuple[str, int]]:
+def _undecodable(rows: Rows, source: Path) -> set[tuple[str, int]]:
     """Return path and offset of the photos that cannot be decoded."""
     reader = FileReader(source)
 
@@ -183,6 +183,7 @@ def _undecodable(photos: pd.DataFrame, source: Path) -> set[tuple[str, int]]:
             return True
         return False
 
+    photos = rows[["path", "offset", "size_bytes"]]
     places = zip(photos["path"], photos["offset"], photos["size_bytes"], strict=True)
     found = {place[:2] for place in places if is_damaged(*place)}
     reader.close()
@@ -218,7 +219,7 @@ def _means(
                 raise
             damaged |= found
     _without(photos, left_out, "undecodable")
-    names, rows = np.unique(side.rows["landmark"].to_numpy(str), return_inverse=True)
+    names, rows = np.unique(side.read(["landmark"])["landmark"].to_numpy(str), return_inverse=True)
     sums, start = np.zeros((len(names), vectors.pieces[0].shape[1])), 0
     for piece in vectors.pieces:  # of millions of photos, one file at a time is in memory
         np.add.at(sums, rows[start : start + len(piece)], piece)

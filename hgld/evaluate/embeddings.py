@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import pandas as pd
 import torch
 
 from hgld.artifacts import map_sealed, write_sealed
@@ -28,7 +27,7 @@ from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.name_queries import embed_prompts, prompts_key
-from hgld.evaluate.sides import Side
+from hgld.evaluate.sides import Rows, Side
 from hgld.model.devices import (
     autocast,
     choose_device,
@@ -37,6 +36,7 @@ from hgld.model.devices import (
     worker_device,
 )
 from hgld.ray_tasks import FileRange, Reserve
+from hgld.shards.index import PHOTO
 from hgld.shards.load import ImageLoader
 from hgld.shards.location import tar_folder
 from hgld.shards.read import ShardImages
@@ -78,10 +78,10 @@ class EmbeddingStore:
         }
         for side in sides:
             whose = f"{model.stage}: model {model.name}, split {side.split}"
-            require_finite(mapped[side.split], whose, side.image_ids)
+            require_finite(mapped[side.split], whose, side.name_row)
         return mapped
 
-    def waiting(self, model: Model, side: Side) -> Iterator[pd.DataFrame]:
+    def waiting(self, model: Model, side: Side) -> Iterator[Rows]:
         """Yield the rows of each file of a side that is not embedded yet, in order."""
         tasks = self._tasks(model, self._key(model), side)
         return (task.rows for task in tasks if not task.is_done())
@@ -148,7 +148,7 @@ class EmbedTask:
     model: Model
     key: str
     folder: Path | str
-    rows: pd.DataFrame
+    rows: Rows
     path: Path
     options: EvaluateOptions
 
@@ -160,9 +160,8 @@ class EmbedTask:
     def reads(self) -> Iterator[FileRange]:
         """Ranges of the file that hold the images; none of a file at a URL."""
         if isinstance(self.folder, Path):
-            for name, start, size in self.rows[["shard", "offset", "size_bytes"]].itertuples(
-                index=False
-            ):
+            places = self.rows[["shard", "offset", "size_bytes"]]
+            for name, start, size in places.itertuples(index=False):
                 yield self.folder / name, start, size
 
     def shares(self) -> list[Path]:
@@ -266,6 +265,7 @@ def _embed(
 ) -> Iterator[np.ndarray]:
     """Yield (n, D) embeddings, one batch of photos after the other; add to the time spent."""
     label, options = f"Embedding with {task.model.name}", task.options
+    rows = task.rows[[name for name in PHOTO if name in task.rows]]
 
     @torch.inference_mode()
     def embed(photos: torch.Tensor) -> np.ndarray:
@@ -275,7 +275,7 @@ def _embed(
         return found if options.precision == "float32" else unit_rows(found)
 
     if device.type == "cpu":
-        images = ShardImages(task.folder, task.rows, encoder.transform)
+        images = ShardImages(task.folder, rows, encoder.transform)
         together = 1 if encoder.own_size else TOGETHER
         starts = range(0, len(images), together)
         images.read_bytes(0)  # opens the file before several threads use it
@@ -299,7 +299,7 @@ def _embed(
         return
     loader = ImageLoader(
         task.folder,
-        task.rows,
+        rows,
         encoder.transform,
         batch_size=1 if encoder.own_size else options.batch_size,
         workers=options.workers,

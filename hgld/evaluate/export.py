@@ -94,12 +94,13 @@ def write_vectors(measured: MeasuredRun, form: str, folder: Path) -> list[Path]:
         vectors = np.asarray(found.vectors[side.split])
         with atomic_path(path) as temporary, temporary.open("wb") as file:
             if form == "npz":
-                np.savez(file, ids=side.image_ids, vectors=vectors, labels=side.labels)
+                labels = side.labels.astype(np.int64)
+                np.savez(file, ids=side.image_ids, vectors=vectors, labels=labels)
             else:
                 lists = pa.FixedSizeListArray.from_arrays(
                     pa.array(vectors.ravel()), vectors.shape[1]
                 )
-                classes = dict(zip(found.levels, side.labels.T, strict=True))
+                classes = dict(zip(found.levels, side.labels.T.astype(np.int64), strict=True))
                 table = pa.table({"image_id": side.image_ids, "embedding": lists, **classes})
                 pq.write_table(table, file, compression="zstd")
         paths.append(path)

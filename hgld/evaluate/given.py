@@ -11,8 +11,9 @@ Three formats:
 Pickles are never read, since they can run code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def read_given(path: Path) -> Given:
     except Exception as error:  # numpy and pyarrow raise many types for damaged files
         raise InvalidData(f"{path}: not readable as embeddings ({one_line(error)})") from None
     _require_shape(given)
-    require_finite(given.vectors, str(path), given.ids)
+    require_finite(given.vectors, str(path), partial(name_row, given.ids))
     return given
 
 
@@ -165,19 +166,21 @@ def read_labels(path: Path) -> pd.DataFrame:
 
 
 def require_finite(
-    vectors: MappedVectors | np.ndarray, whose: str, ids: Sequence[str] | np.ndarray | None
+    vectors: MappedVectors | np.ndarray, whose: str, name: Callable[[int], str]
 ) -> None:
-    """Refuse embeddings with nan or infinite values.
+    """Refuse embeddings with nan or infinite values; ``name`` names a row in a message.
 
     Raises:
         InvalidData: some are not finite; gives their number and the first one.
     """
-    whole = [np.isfinite(block).all(axis=1) for block in MappedVectors.of(vectors).blocks()]
-    wrong = np.flatnonzero(~np.concatenate(whole)) if whole else np.empty(0, int)
-    if wrong.size:
+    wrong, end = list[int](), 0
+    for block in MappedVectors.of(vectors).blocks():
+        start, end = end, end + len(block)
+        wrong += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
+    if wrong:
         raise InvalidData(
-            f"{whose}: {wrong.size} of {len(vectors)} embeddings hold nan or inf, first "
-            f"{name_row(ids, wrong[0])}; a model that trained to nan, or half precision that "
+            f"{whose}: {len(wrong)} of {len(vectors)} embeddings hold nan or inf, first "
+            f"{name(wrong[0])}; a model that trained to nan, or half precision that "
             "overflowed, does that"
         )
 

@@ -8,7 +8,7 @@ and ``gldv2-official`` gives both.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from hgld.evaluate.official import PAPER, Official
 from hgld.evaluate.protocol import choose_metrics, require_classes, require_level
 from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.results import record_models
-from hgld.evaluate.sides import Shards, Side, without_match
+from hgld.evaluate.sides import Rows, Shards, Side, count_paths, without_match
 from hgld.ranking.rankings import Result
 from hgld.tasks import say
 
@@ -116,8 +116,7 @@ def evaluate_names(
 
 @dataclass(frozen=True)
 class _Evaluation:
-    levels: tuple[str, ...]
-    index: pd.DataFrame
+    shards: Shards
     query: Side
     gallery: Side
     metrics: tuple[str, ...]
@@ -142,15 +141,15 @@ class _Evaluation:
         gallery = found.side(options.gallery, "evaluate.gallery")
         metrics = choose_metrics(options.metrics, found.levels, depth)
         require_level(options.mean_over, found.levels[:depth])
-        if gallery.own_queries(query) == len(gallery.rows) == 1:
+        if gallery.own_queries(query) == len(gallery) == 1:
             raise UsageError(
                 f"evaluate.gallery '{gallery.split}' holds no other image than the query itself; "
                 "export more images of it, or name another split"
             )
         for option, side in (("query", query), ("gallery", gallery)):
-            require_classes(option, side.split, len(np.unique(side.labels[:, depth - 1])))
-        classes = found.index[["split", "landmark_id"]].copy()  # the sides have what else they need
-        return cls(found.levels, classes, query, gallery, metrics, options, official, depth)
+            classes, _ = count_paths(side.labels[:, depth - 1 : depth])
+            require_classes(option, side.split, len(classes))
+        return cls(found, query, gallery, metrics, options, official, depth)
 
     def run(self, runs: Path, state: Path, out: Path) -> tuple[dict[str, Any], pd.DataFrame]:
         """Return the report and the values of each query; write rankings to ``out``."""
@@ -178,6 +177,11 @@ class _Evaluation:
         return report, pd.concat(tables, ignore_index=True)
 
     @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the levels, coarse to fine."""
+        return self.shards.levels
+
+    @property
     def _name(self) -> str:
         """Name of the protocol."""
         if self.options.protocol != "auto":
@@ -194,16 +198,16 @@ class _Evaluation:
         if queries:
             image = "image" if self.query.names else "other image"
             say(
-                f"evaluate: {queries:,} of {len(self.query.rows):,} queries, of {classes:,} "
-                f"classes, have no {image} of their {self.levels[self.depth - 1]} in the gallery; "
-                "metrics of that level leave them out"
+                f"evaluate: {queries:,} of {len(self.query):,} queries, of {classes:,} classes, "
+                f"have no {image} of their {self.levels[self.depth - 1]} in the gallery; metrics "
+                "of that level leave them out"
             )
         facts: dict[str, Any] = {
             "name": self._name,
             "query": self.query.split,
             "gallery": self.gallery.split,
-            "queries": len(self.query.rows),
-            "gallery_images": len(self.gallery.rows),
+            "queries": len(self.query),
+            "gallery_images": len(self.gallery),
             "levels": list(self.levels),
             "unmatched": {"queries": queries, "classes": classes},
             "classes": self._count_classes(trained),
@@ -221,13 +225,13 @@ class _Evaluation:
         """Count queries whose finest class has no other image in the gallery, and these classes."""
         query, gallery = (side.labels[:, : self.depth] for side in (self.query, self.gallery))
         own = np.arange(len(query)) < self.gallery.own_queries(self.query)
-        lost = query[without_match(query, gallery, own)]
+        lost = query[without_match(query, count_paths(gallery), own)]
         return len(lost), len(np.unique(lost, axis=0))
 
     def _count_classes(self, trained: Collection[str]) -> dict[str, int]:
         """Count the finest classes of the queries, and those that a model was trained on."""
-        queries = _class_keys(self.query.rows)  # names are not of trained models
-        seen = _class_keys(self.index[self.index["split"].isin(list(trained))])
+        queries = _class_keys(self.query.pieces)  # names are not of trained models
+        seen = _class_keys([file for file in self.shards.files if file.split in trained])
         return {"queries": len(queries), "trained_on": len(queries & seen)}
 
     def _measure(
@@ -249,7 +253,8 @@ class _Evaluation:
             means |= score.means
             tables.append(_value_table(model.name, score.name, score.ids, score.values))
         table = pd.concat(tables, ignore_index=True)
-        classes = name_finest(self.query.rows, self.depth)
+        columns = ["split", "landmark_id", f"level_{self.depth}"]
+        classes = name_finest(self.query.read(columns), self.depth)
         class_of = dict(zip(self.query.image_ids, classes, strict=True))
         # an official query that is not in the shards has no label: an empty class
         table["class"] = [class_of.get(image_id, "") for image_id in table["image_id"]]
@@ -314,10 +319,13 @@ def name_finest(rows: pd.DataFrame, depth: int) -> list[str]:
     return rows[column].astype(str).tolist()
 
 
-def _class_keys(rows: pd.DataFrame) -> set[tuple[str, int]]:
+def _class_keys(pieces: Iterable[Rows]) -> set[tuple[str, int]]:
     """Return id space and landmark id of each finest class."""
-    spaces = rows["split"].map(SPACE_OF_SPLIT)
-    return set(zip(spaces, rows["landmark_id"], strict=True))
+    found = set[tuple[str, int]]()
+    for piece in pieces:
+        rows = piece[["split", "landmark_id"]].drop_duplicates()
+        found.update(zip(rows["split"].map(SPACE_OF_SPLIT), rows["landmark_id"], strict=True))
+    return found
 
 
 def _value_table(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from pandas.api.types import is_float_dtype
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.given import Given, name_row, require_finite, require_same_dim, unit_rows
-from hgld.evaluate.sides import without_match
+from hgld.evaluate.sides import count_paths, without_match
 from hgld.model.devices import choose_device, enough_memory
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
@@ -220,7 +220,9 @@ def measure_files(
         )
     ids = np.arange(len(query)).astype(str) if query.ids is None else query.ids
     unmatched = {
-        name: int(without_match(labels[0][:, :n], labels[1][:, :n], gallery is None).sum())
+        name: int(
+            without_match(labels[0][:, :n], count_paths(labels[1][:, :n]), gallery is None).sum()
+        )
         for n, name in enumerate(names, start=1)
     }
     shown = tables[0].astype(str)
@@ -331,5 +333,5 @@ def _usual(names: Sequence[str]) -> tuple[str, ...]:
 def _as_they_are(side: Given) -> np.ndarray:
     with np.errstate(over="ignore"):  # an overflow to inf is reported with its row below
         vectors = side.vectors.astype(np.float32)
-    require_finite(vectors, f"{side.path}, as float32", side.ids)
+    require_finite(vectors, f"{side.path}, as float32", partial(name_row, side.ids))
     return vectors

@@ -44,7 +44,11 @@ def name_queries(
     """
     depth = level_number(level, shards.levels)
     columns = [f"level_{number}" for number in range(1, depth + 1)]
-    rows = shards.side(split, "evaluate.query").rows.drop_duplicates(columns).sort_values(columns)
+    wanted = ["split", "landmark_id", *columns]
+    parts = [
+        file[wanted].drop_duplicates(columns) for file in shards.files_of(split, "evaluate.query")
+    ]
+    rows = pd.concat(parts, ignore_index=True).drop_duplicates(columns).sort_values(columns)
     spaces = rows["split"].map(SPACE_OF_SPLIT)
     keys = list(zip(spaces, rows["landmark_id"], strict=True))
     of_path = _by_landmark(hierarchy, "path")
@@ -62,7 +66,7 @@ def name_queries(
     ids = ["/".join(path) for path in paths]
     rows = rows.assign(image_id=ids, **finer)[named].reset_index(drop=True)
     split = f"names of {split}"
-    return Side(split, rows, labels_of(rows), shards.folder, {}, tuple(names[named]))
+    return Side(split, [rows], labels_of(rows), shards.folder, {}, tuple(names[named]))
 
 
 def level_number(level: str | None, levels: Sequence[str]) -> int:

@@ -26,6 +26,7 @@ from hgld.tasks import track
 Vectors = MappedVectors | np.ndarray
 ROWS_AT_ONCE = 1 << 14  # queries in memory
 TRAINED = ("train", "validation")
+IMAGE = ("image_id", "split", "landmark_id")
 
 
 def embed_splits(
@@ -51,8 +52,7 @@ def embed_splits(
     wanted = {model: options.models.get(model, model)} if model else options.models
     found = find_models(wanted, work / "models")[0]
     data = Shards.read(shards)
-    names = splits or sorted(data.index["split"].unique())
-    sides = [data.side(name) for name in names]
+    sides = [data.side(name) for name in splits or data.splits]
     vectors = EmbeddingStore(work / STATE, options).embed(found, sides)
     return {side.split: (side, vectors[side.split]) for side in sides}
 
@@ -125,13 +125,12 @@ def find_duplicates(
             f"the shards have {', '.join(splits)}; expected training images (train) and images to "
             "evaluate on, such as index, test or evaluation"
         )
-    rows = pd.concat([side.rows for side, _ in trained], ignore_index=True)
+    rows = pd.concat([side.read(IMAGE) for side, _ in trained], ignore_index=True)
     gallery = MappedVectors(tuple(p for _, v in trained for p in v.pieces))
     within = len(set(between)) == 1
     pairs = list(_pairs(others, gallery, cosine, count, device, within))
-    columns = ["image_id", "split", "landmark_id"]
-    found = rows[columns].iloc[np.concatenate([near for near, _, _ in pairs])]
-    evaluated = pd.concat([other for _, other, _ in pairs])[columns]
+    found = rows.iloc[np.concatenate([near for near, _, _ in pairs])]
+    evaluated = pd.concat([other for _, other, _ in pairs])
     names = ("evaluated_id", "evaluated_split", "evaluated_landmark")
     table = pd.concat(
         [
@@ -164,4 +163,4 @@ def _pairs(
             _, first = np.unique(ends, axis=0, return_index=True)
             first = first[ends[first, 0] < ends[first, 1]]
             near, query, values = ends[first, 0], ends[first, 1], values[first]
-        yield near, side.rows.iloc[query], values
+        yield near, side.read(IMAGE).iloc[query], values

@@ -132,15 +132,13 @@ class Official:
     ) -> dict[str, list[str]]:
         """Return the first images of the full index for each query."""
 
-        def alike(embeddings: MappedVectors) -> tuple[MappedVectors, np.ndarray]:
-            return embeddings, np.zeros((len(embeddings), 1), np.int64)  # labels do not matter
+        def alike(side: Side) -> tuple[MappedVectors, np.ndarray]:
+            both = (piece for part in self._both(side) for piece in vectors[part.split].pieces)
+            embeddings = MappedVectors(tuple(both))
+            return embeddings, np.zeros((len(embeddings), 1), np.int8)  # labels do not matter
 
-        queries = alike(
-            MappedVectors(tuple(p for s in self._both(query) for p in vectors[s.split].pieces))
-        )
-        images = [alike(vectors[side.split]) for side in self._both(gallery)]
         ids = self._ids(gallery)
-        blocks = rank_and_reduce(RankJob(first=CUT), queries, *images, options=options)
+        blocks = rank_and_reduce(RankJob(first=CUT), alike(query), alike(gallery), options=options)
         rows = (row for block in blocks for row in block.first)
         known = set(self.queries["image_id"])  # the scorer refuses a query that has no answer
         ranked = zip(self._ids(query), rows, strict=True)

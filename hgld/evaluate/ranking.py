@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
+import pandas as pd
 import torch
 
 from hgld.artifacts.ranking_file import write_ranking
 from hgld.config import EvaluateOptions
 from hgld.evaluate.embeddings import reserve_of
-from hgld.evaluate.mapped_vectors import MappedVectors
-from hgld.evaluate.sides import Side
+from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
+from hgld.evaluate.sides import Side, count_paths
 from hgld.model.devices import choose_device, enough_memory, worker_device
 from hgld.ranking.curves import CurveValues, by_chance, queries_to_measure
 from hgld.ranking.evaluation import rank_blocks
@@ -82,7 +83,7 @@ def measure_and_write(
     of_drawn = np.empty((len(drawn), images - (own == len(query.labels))), np.int8)
     sides = [(vectors[side.split], side.labels) for side in (query, gallery)]
     with write_ranking(
-        path, query.image_ids, gallery.image_ids, *classes, options.keep_ranks
+        path, query.image_ids, gallery.ids, images, *classes, options.keep_ranks
     ) as add:
         values, done = [], 0
         for exclude_self, rows, queries in own_parts(own, sides[0]):
@@ -176,9 +177,9 @@ class RankedBlock:
 
 
 def rank_and_reduce(
-    job: RankJob, query: Embedded, *gallery: Embedded, options: EvaluateOptions
+    job: RankJob, query: Embedded, gallery: Embedded, options: EvaluateOptions
 ) -> Iterator[RankedBlock]:
-    """Rank a gallery of one or several sides, in this process, in several, or on a Ray cluster.
+    """Rank a gallery in this process, in several, or on a Ray cluster.
 
     Each task ranks some of the queries, and reads the gallery from its files part by part. A
     query's scores do not depend on the queries beside it, so neither do its ranking and metrics.
@@ -186,7 +187,7 @@ def rank_and_reduce(
     Args:
         job: what to keep.
         query: (Q, D) unit vectors and (Q, L) labels, coarse to fine.
-        gallery: the same of each part.
+        gallery: (G, D) unit vectors and (G, L) labels.
         options: device, processes, cluster.
 
     Raises:
@@ -194,29 +195,26 @@ def rank_and_reduce(
         Resumable: a worker process died.
     """
     queries = len(query[1])
-    tasks = count_tasks(options, queries, sum(len(labels) for _, labels in gallery))
+    tasks = count_tasks(options, queries, len(gallery[1]))
     if tasks == 1 and options.ray is None:
         ranked = rank_sides(
             query,
-            *gallery,
+            gallery,
             exclude_self=job.exclude_self,
             first=max(job.first, first_ranks(job.names)),
             device=options.device,
             levels=job.levels,
         )
-        sides = [torch.from_numpy(labels) for _, labels in gallery]
-        # only metrics of votes need the labels again
-        yield from _reduced(job, ranked, 0, torch.cat(sides) if first_ranks(job.names) else None)
+        yield from _reduced(job, ranked, 0, torch.from_numpy(gallery[1]))
         return
     with tempfile.TemporaryDirectory(prefix="hgld-ranking-") as temporary:
         folder = Path(temporary)
         labels = folder / "query-labels.npy", folder / "gallery-labels.npy"
         np.save(labels[0], query[1])
-        np.save(labels[1], np.concatenate([part for _, part in gallery]))
-        pieces = [piece for vectors, _ in gallery for piece in MappedVectors.of(vectors).pieces]
+        np.save(labels[1], gallery[1])
         files = RankFiles(
             MappedVectors.of(query[0]).files(folder / "query"),
-            MappedVectors(tuple(pieces)).files(folder / "gallery"),
+            MappedVectors.of(gallery[0]).files(folder / "gallery"),
             *labels,
         )
         cuts = [queries * i // tasks for i in range(tasks + 1)]
@@ -330,7 +328,7 @@ def _mapped(files: Sequence[Path]) -> MappedVectors:
 
 
 def _reduced(
-    job: RankJob, blocks: Iterable[Ranking], start: int, gallery_labels: torch.Tensor | None
+    job: RankJob, blocks: Iterable[Ranking], start: int, gallery_labels: torch.Tensor
 ) -> Iterator[RankedBlock]:
     for block in blocks:
         rows = job.drawn - start
@@ -350,20 +348,20 @@ def _reduced(
 
 def rank_sides(
     query: Embedded,
-    *gallery: Embedded,
+    gallery: Embedded,
     exclude_self: bool = False,
     start: int = 0,
     first: int = 0,
     device: str = "auto",
     levels: Sequence[str] | None = None,
 ) -> Iterator[Ranking]:
-    """Rank a gallery of one or several sides; yield the rankings in blocks of queries.
+    """Rank a gallery; yield the rankings in blocks of queries.
 
     A large gallery is read from its files part by part.
 
     Args:
         query: (Q, D) unit vectors and (Q, L) labels, coarse to fine.
-        gallery: the same of each part.
+        gallery: (G, D) unit vectors and (G, L) labels.
         exclude_self: the gallery begins with the queries; each is excluded from its own ranking.
         start: gallery row of the first query, with ``exclude_self``.
         first: number of ranks whose gallery rows are returned, too.
@@ -381,8 +379,8 @@ def rank_sides(
         yield from rank_blocks(
             torch.from_numpy(np.asarray(query[0])).to(place),
             torch.from_numpy(query[1]),
-            [piece for vectors, _ in gallery for piece in MappedVectors.of(vectors).tensors()],
-            torch.cat([torch.from_numpy(labels) for _, labels in gallery]),
+            MappedVectors.of(gallery[0]).tensors(),
+            torch.from_numpy(gallery[1]),
             exclude_self,
             first,
             start=start,
@@ -410,13 +408,17 @@ def mean_classes(
         >>> classes.tolist(), means.tolist()
         ([[0, 5], [1, 2]], [[0.5, 0.5], [0.0, 1.0]])
     """
-    classes, numbers = np.unique(labels, axis=0, return_inverse=True)
-    shown = np.arange(len(classes))
+    classes, sizes = count_paths(labels)
     if len(classes) > limit:
         shown = np.sort(np.random.default_rng(0).choice(len(classes), limit, replace=False))
-    # one class after the other: of a mapped gallery only its rows are in memory
-    rows = np.argsort(numbers.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(numbers.ravel()))
-    starts = ends - np.diff(ends, prepend=0)
-    means = [vectors[rows[starts[c] : ends[c]]].mean(axis=0, dtype=np.float64) for c in shown]
-    return classes[shown], np.stack(means).astype(np.float32)
+        classes, sizes = classes[shown], sizes[shown]
+    known = pd.MultiIndex.from_arrays(list(classes.T))
+    dim = MappedVectors.of(vectors).pieces[0].shape[1]
+    sums = torch.zeros(len(classes), dim, dtype=torch.float64)
+    for start in range(0, len(labels), ROWS_AT_ONCE):
+        block = labels[start : start + ROWS_AT_ONCE]
+        near = np.flatnonzero(np.isin(block[:, -1], classes[:, -1]))
+        numbers = known.get_indexer(pd.MultiIndex.from_arrays(list(block[near].T)))
+        rows = torch.from_numpy(vectors[start + near[numbers >= 0]])
+        sums.index_add_(0, torch.from_numpy(numbers[numbers >= 0]), rows.double())
+    return classes, (sums.numpy() / sizes[:, None]).astype(np.float32)

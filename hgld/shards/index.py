@@ -1,7 +1,8 @@
 """Read the index and the manifest of a folder of shards, and check both before use."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,20 +11,23 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from hgld.artifacts import Json, hash_file
+from hgld.artifacts import BOX, Json, hash_file
 from hgld.errors import HgldError, InvalidData, MissingInput
 from hgld.shards.schema import (
     IMAGE_CRC32,
     INDEX_AGAIN,
     MOST_BYTES,
-    check_index,
+    IndexCheck,
     is_shard_name,
     level_columns,
+    text_changes,
 )
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location
 from hgld.words import single_blanks
 
 REBUILD = "delete the folder and run export again"
+INDEX_FIRST = "run export first, or `hgld shards index`"
+PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)  # what reads an image
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
 
 
@@ -53,16 +57,12 @@ def read_index(
     with local_copy(folder, "index.parquet", "manifest.json") as here:
         path = here / "index.parquet"
         if not path.is_file():
-            raise _missing(folder, path.name, "run export first, or `hgld shards index`")
+            raise _missing(folder, path.name, INDEX_FIRST)
         rows = _read_rows(path, shards, columns)
-        check_index(rows, path, columns)
+        IndexCheck(path, columns).add(rows)
         if path.with_name("manifest.json").is_file():
             manifest = read_manifest(here)
-            if hash_file(path) != manifest.get("index_sha256"):
-                raise InvalidData(
-                    f"{path}: is not the index that manifest.json was written with; {REBUILD}, or "
-                    "`hgld shards index` for shards of others"
-                )
+            _require_hash(path, manifest)
             _require_known(rows, manifest, path, columns is None)
     return rows if columns is None else rows[[name for name in columns if name in rows]]
 
@@ -86,30 +86,101 @@ def local_copy(folder: Path | str, *files: str) -> Iterator[Path]:
             raise type(error)(str(error).replace(name, remote.location())) from None
 
 
+@dataclass(frozen=True)
+class ShardRows:
+    """The rows of one shard in a checked index, read when they are needed.
+
+    Like a table, it has a length, columns by name, and ``in`` for a column. Pickled for a worker,
+    it becomes the table of the columns ``PHOTO``.
+
+    Attributes:
+        file: the index, open, so that a new one at its path is never read.
+        groups: numbers of the row groups that hold the shard.
+        columns: those that may be read.
+        shard: its name.
+        split: of the shard.
+        images: number of rows.
+    """
+
+    file: parquet.ParquetFile
+    groups: range
+    columns: Sequence[str]
+    shard: str
+    split: str
+    images: int
+
+    def __len__(self) -> int:
+        return self.images
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.columns
+
+    def __getitem__(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Read some columns."""
+        wanted = list(dict.fromkeys([*columns, "shard"]))
+        rows: pd.DataFrame = self.file.read_row_groups(self.groups, wanted).to_pandas()
+        return rows.loc[rows["shard"] == self.shard, list(columns)].reset_index(drop=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pd.DataFrame, (self[[name for name in PHOTO if name in self]],)
+
+
+def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
+    """Check the index as ``read_index`` does, but part by part, and return its shards in order.
+
+    Memory holds the rows of two shards, or of two row groups if these are larger.
+
+    Args:
+        folder: of the shards, with a manifest.
+        columns: that are checked and may be read; image_crc32 may be missing.
+
+    Raises:
+        MissingInput, InvalidData: as ``read_index``.
+    """
+    path, manifest = folder / "index.parquet", read_manifest(folder)
+    if not path.is_file():
+        raise _missing(folder, path.name, INDEX_FIRST)
+    found, check = list[ShardRows](), IndexCheck(path, columns)
+    with _named(path):
+        file = _open(path)
+        names = _names(file, columns)
+        for groups, rows in _whole_shards(file, names):
+            check.add(rows)
+            for shard, splits in rows.groupby("shard", sort=False)["split"]:
+                own = str(shard), str(splits.iloc[0]), len(splits)
+                found.append(ShardRows(file, groups, names, *own))
+    _require_hash(path, manifest)
+    pairs = pd.DataFrame([(one.shard, one.split) for one in found], columns=["shard", "split"])
+    _require_known(pairs, manifest, path, whole=False)
+    return found
+
+
+def _whole_shards(
+    file: parquet.ParquetFile, columns: Sequence[str] | None
+) -> Iterator[tuple[range, pd.DataFrame]]:
+    """Yield the rows of one or more whole shards, and the row groups that hold them."""
+    held, first = None, 0  # rows of the last shard, and the group in which it begins
+    for group in range(file.num_row_groups):
+        rows = file.read_row_group(group, columns).to_pandas()
+        before = 0 if held is None else len(held)
+        rows = pd.concat([held, rows], ignore_index=True) if before else rows
+        cut = int(np.flatnonzero(text_changes(rows["shard"])).max(initial=-1)) + 1
+        if cut:
+            yield range(first, group + (cut > before)), rows[:cut]
+            first = group
+        held = rows[cut:]
+    if held is not None:
+        yield range(first, file.num_row_groups), held
+
+
 def _read_rows(
     path: Path, shards: Collection[str] | None, columns: Sequence[str] | None
 ) -> pd.DataFrame:
-    rows: pd.DataFrame
-    try:
-        with parquet.ParquetFile(path) as file:
-            count = file.metadata.num_rows
-            # a forged row count must not allocate memory
-            if count > path.stat().st_size / LEAST_ROW:
-                raise ValueError(f"it states {count:,} rows")
-            names = file.schema_arrow.names
-            wanted = None
-            if columns is not None:
-                chosen = dict.fromkeys([*columns, "shard", "split"])
-                wanted = [name for name in chosen if name != IMAGE_CRC32 or name in names]
-            missing = set(wanted or ()) - set(names)
-            if missing:
-                raise ValueError(f"column '{min(missing)}' is missing")
-            every = range(file.num_row_groups)
-            groups = [i for i in every if shards is None or _may_hold(file, i, shards)]
-            rows = file.read_row_groups(groups, wanted).to_pandas()
-    except Exception as error:  # pyarrow has no common class for damaged files
-        what = single_blanks(str(error))
-        raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
+    with _named(path), _open(path) as file:
+        names = None if columns is None else _names(file, columns)
+        every = range(file.num_row_groups)
+        groups = [i for i in every if shards is None or _may_hold(file, i, shards)]
+        rows: pd.DataFrame = file.read_row_groups(groups, names).to_pandas()
     if shards is None:
         return rows
     rows = rows[rows["shard"].isin(list(shards))].reset_index(drop=True)
@@ -118,12 +189,52 @@ def _read_rows(
     return rows
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the index in the error of a damaged one."""
+    try:
+        yield
+    except HgldError:
+        raise
+    except Exception as error:  # pyarrow has no common class for damaged files
+        what = single_blanks(str(error))
+        raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
+
+
+def _open(path: Path) -> parquet.ParquetFile:
+    file = parquet.ParquetFile(path)
+    count = file.metadata.num_rows
+    # a forged row count must not allocate memory
+    if count > path.stat().st_size / LEAST_ROW:
+        raise ValueError(f"it states {count:,} rows")
+    return file
+
+
+def _names(file: parquet.ParquetFile, columns: Sequence[str]) -> list[str]:
+    """Return the columns to read: also those that every check needs."""
+    names = file.schema_arrow.names
+    chosen = dict.fromkeys([*columns, "shard", "split"])
+    wanted = [name for name in chosen if name != IMAGE_CRC32 or name in names]
+    if missing := set(wanted) - set(names):
+        raise ValueError(f"column '{min(missing)}' is missing")
+    return wanted
+
+
 def _may_hold(file: parquet.ParquetFile, group: int, shards: Collection[str]) -> bool:
     """Whether a row group has rows of some shards, by its statistics."""
     facts = file.metadata.row_group(group).column(file.schema_arrow.names.index("shard")).statistics
     if facts is None or not facts.has_min_max:
         return True
     return any(facts.min <= shard <= facts.max for shard in shards)
+
+
+def _require_hash(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Check that the manifest was written with this index."""
+    if hash_file(path) != manifest.get("index_sha256"):
+        raise InvalidData(
+            f"{path}: is not the index that manifest.json was written with; {REBUILD}, or "
+            "`hgld shards index` for shards of others"
+        )
 
 
 def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path, whole: bool) -> None:

@@ -7,6 +7,7 @@ whole columns: for 5 million rows they take a fraction of the time of reading th
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,138 +79,154 @@ def is_shard_name(name: str) -> bool:
     return _SHARD.fullmatch(name) is not None
 
 
-def check_index(rows: pd.DataFrame, path: Path, columns: Sequence[str] | None = None) -> None:
-    """Validate an index.
+@dataclass
+class IndexCheck:
+    """Validation of an index, at once or in blocks of whole shards, one after the other.
 
     Names must be those of tars in the folder, offsets within their sample and without overlap,
     numbers within their bounds; a shard has one split, a run one class, a class one parent.
 
-    Args:
-        rows: the index.
+    Attributes:
         path: its file, for error messages.
-        columns: those that were read, beside shard and split; None: all. What they do not show is
+        columns: those that are read, beside shard and split; None: all. What they do not show is
             not checked.
-
-    Raises:
-        InvalidData: a column is missing or of another type, or a row is invalid (it is named).
+        rows: number of rows of the blocks before.
+        shards: their shards.
+        parents: level -> number of the class above each of its classes; -1: not known.
     """
-    levels = level_columns(rows)
-    for name in index_columns(max(1, len(levels))):
-        if columns is None and name not in rows and name != IMAGE_CRC32:
-            raise InvalidData(f"{path}: column '{name}' is missing; {INDEX_AGAIN}")
-    for name in (name for name in TEXTS if name in rows):
-        _require_text(rows[name], name in IN_ERRORS, path)
-    if rows.empty:
-        return
-    for name, (least, most) in {**BOUNDS, **dict.fromkeys(levels, (0, MOST_CLASSES - 1))}.items():
-        if name in rows:
-            _require_numbers(rows, name, least, most, path)
-    # Rows of a shard must be adjacent, so its first row marks the whole shard.
-    changes = _changes(rows["shard"])
-    firsts = np.r_[0, np.flatnonzero(changes) + 1]  # first row of each shard
-    _require_shards(rows, changes, firsts, path)
-    if columns is None or {*PLACES} <= set(rows):
-        _require_places(rows, changes, path)
-    if columns is None or ("run" in rows and levels and levels[-1] in rows):
-        _require_classes(rows, levels, np.r_[0, np.cumsum(changes)], path)
 
+    path: Path
+    columns: Sequence[str] | None = None
+    rows: int = 0
+    shards: set[str] = field(default_factory=set)
+    parents: dict[str, np.ndarray] = field(default_factory=dict)
 
-def _require_text(column: "pd.Series[Any]", printed: bool, path: Path) -> None:
-    """Check for UTF-8 without missing values; printed columns also for control characters."""
-    fault = InvalidData(
-        f"{path}: column '{column.name}' is not text, has gaps or control characters; {INDEX_AGAIN}"
-    )
-    try:
-        found = pa.array(column)
-        found.validate(full=True)  # full: checks that the bytes are UTF-8
-    except (pa.ArrowException, ValueError, TypeError):
-        raise fault from None
-    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
-        if len(found):
-            raise fault
-        return
-    if found.null_count:
-        raise fault
-    for part in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
-        held = part.buffers()[2]
-        if printed and held is not None and (np.frombuffer(held, np.uint8) < ord(" ")).any():
-            raise fault
+    def add(self, rows: pd.DataFrame) -> None:
+        """Check the next block.
 
+        Raises:
+            InvalidData: a column is missing or of another type, or a row is invalid (it is named).
+        """
+        levels = level_columns(rows)
+        for name in index_columns(max(1, len(levels))):
+            if self.columns is None and name not in rows and name != IMAGE_CRC32:
+                raise InvalidData(f"{self.path}: column '{name}' is missing; {INDEX_AGAIN}")
+        for name in (name for name in TEXTS if name in rows):
+            self._require_text(rows[name], name in IN_ERRORS)
+        if rows.empty:
+            return
+        limits = {**BOUNDS, **dict.fromkeys(levels, (0, MOST_CLASSES - 1))}
+        for name, (least, most) in limits.items():
+            if name in rows:
+                self._require_numbers(rows, name, least, most)
+        # Rows of a shard must be adjacent, so its first row marks the whole shard.
+        changes = text_changes(rows["shard"])
+        firsts = np.r_[0, np.flatnonzero(changes) + 1]  # first row of each shard
+        self._require_shards(rows, changes, firsts)
+        if self.columns is None or {*PLACES} <= set(rows):
+            self._require_places(rows, changes)
+        if self.columns is None or ("run" in rows and levels and levels[-1] in rows):
+            self._require_classes(rows, levels, np.r_[0, np.cumsum(changes)])
+        self.rows += len(rows)
 
-def _require_numbers(rows: pd.DataFrame, name: str, least: int, most: int, path: Path) -> None:
-    column = rows[name]
-    if not (isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"):
-        raise InvalidData(
-            f"{path}: column '{name}' is of {column.dtype}; expected whole numbers without gaps; "
+    def _require_text(self, column: "pd.Series[Any]", printed: bool) -> None:
+        """Check for UTF-8 without missing values; printed columns also for control characters."""
+        fault = InvalidData(
+            f"{self.path}: column '{column.name}' is not text, has gaps or control characters; "
             + INDEX_AGAIN
         )
-    values = column.to_numpy()
-    if int(values.min()) < least or int(values.max()) > most:
-        wrong = (values < least) | (values > np.asarray(most, np.uint64 if most > 0 else np.int64))
-        _refuse(rows, name, wrong, f"{least} to {most}", path)
+        try:
+            found = pa.array(column)
+            found.validate(full=True)  # full: checks that the bytes are UTF-8
+        except (pa.ArrowException, ValueError, TypeError):
+            raise fault from None
+        if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
+            if len(found):
+                raise fault
+            return
+        if found.null_count:
+            raise fault
+        for part in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
+            held = part.buffers()[2]
+            if printed and held is not None and (np.frombuffer(held, np.uint8) < ord(" ")).any():
+                raise fault
+
+    def _require_numbers(self, rows: pd.DataFrame, name: str, least: int, most: int) -> None:
+        column = rows[name]
+        if not (isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"):
+            raise InvalidData(
+                f"{self.path}: column '{name}' is of {column.dtype}; expected whole numbers "
+                f"without gaps; {INDEX_AGAIN}"
+            )
+        values = column.to_numpy()
+        if int(values.min()) < least or int(values.max()) > most:
+            highest = np.asarray(most, np.uint64 if most > 0 else np.int64)
+            wrong = (values < least) | (values > highest)
+            self._refuse(rows, name, wrong, f"{least} to {most}")
+
+    def _refuse(self, rows: pd.DataFrame, name: str, wrong: np.ndarray, expected: str) -> None:
+        """Raise for the first wrong row, if there is one."""
+        if wrong.any():
+            row = int(wrong.argmax())
+            found = rows[name].iloc[row]
+            shown = repr(found) if isinstance(found, str) else found
+            raise InvalidData(
+                f"{self.path}: row {self.rows + row} (counted from 0): {name} is {shown}; expected "
+                f"{expected}; {INDEX_AGAIN}"
+            )
+
+    def _require_shards(self, rows: pd.DataFrame, changes: np.ndarray, firsts: np.ndarray) -> None:
+        """Check that each shard is a tar of this folder with one split and adjacent rows."""
+        names = rows["shard"].iloc[firsts]
+        plain = np.array([is_shard_name(str(name)) for name in names])
+        wrong = np.zeros(len(rows), bool)
+        wrong[firsts] = ~plain
+        self._refuse(rows, "shard", wrong, "the name of a .tar file in this folder")
+        wrong[firsts] = (names.duplicated() | names.isin(self.shards)).to_numpy()
+        self._refuse(rows, "shard", wrong, "the rows of a shard one after the other")
+        wrong[1:] = text_changes(rows["split"]) & ~changes
+        self._refuse(rows, "split", wrong, "one split for all rows of a shard")
+        self.shards.update(names)
+
+    def _require_places(self, rows: pd.DataFrame, changes: np.ndarray) -> None:
+        """Check that image and JSON are within their sample, and samples do not overlap."""
+        start = rows["extent_start"].to_numpy(np.int64)
+        end = start + rows["extent_bytes"].to_numpy(np.int64)
+        for offset, size in (("offset", "size_bytes"), ("json_offset", "json_size")):
+            place, length = rows[offset].to_numpy(np.int64), rows[size].to_numpy(np.int64)
+            wrong = ((place < start) | (place + length > end)) & (length > 0)
+            self._refuse(rows, offset, wrong, f"a place within the sample, with {size}")
+        wrong = np.zeros(len(rows), bool)
+        wrong[1:] = (start[1:] < end[:-1]) & ~changes
+        self._refuse(rows, "extent_start", wrong, "a place behind the sample before it")
+
+    def _require_classes(
+        self, rows: pd.DataFrame, levels: Sequence[str], shard: np.ndarray
+    ) -> None:
+        """Check one class per run of a shard, and one parent per class; ``shard`` numbers shards.
+
+        A class may be in many blocks.
+        """
+        classes = [rows[name].to_numpy(np.int64) for name in levels]
+        run = shard * MOST_RUNS + rows["run"].to_numpy(np.int64)
+        begins = np.r_[True, (run[1:] != run[:-1]) | (classes[-1][1:] != classes[-1][:-1])]
+        stretches = np.flatnonzero(begins)  # of one run and one class
+        _, first, number = np.unique(run[stretches], return_index=True, return_inverse=True)
+        finest = classes[-1][stretches]
+        wrong = np.zeros(len(rows), bool)
+        wrong[stretches] = finest != finest[first][number]
+        self._refuse(rows, "run", wrong, f"one class ({levels[-1]}) for all rows of a run")
+        for name, above, own, upper in zip(levels[1:], levels, classes[1:], classes, strict=False):
+            known = self.parents.get(name, np.empty(0, np.int32))
+            more = max(0, int(own.max()) + 1 - len(known))
+            self.parents[name] = parent = np.pad(known, (0, more), constant_values=-1)
+            new = parent[own] < 0
+            parent[own[new][::-1]] = upper[new][::-1]  # that of its first row
+            wrong = parent[own] != upper
+            self._refuse(rows, name, wrong, f"one class of {above} above each class")
 
 
-def _refuse(rows: pd.DataFrame, name: str, wrong: np.ndarray, expected: str, path: Path) -> None:
-    """Raise for the first wrong row, if there is one."""
-    if wrong.any():
-        row = int(wrong.argmax())
-        found = rows[name].iloc[row]
-        shown = repr(found) if isinstance(found, str) else found
-        raise InvalidData(
-            f"{path}: row {row} (counted from 0): {name} is {shown}; expected {expected}; "
-            + INDEX_AGAIN
-        )
-
-
-def _changes(column: "pd.Series[Any]") -> np.ndarray:
+def text_changes(column: "pd.Series[Any]") -> np.ndarray:
     """(N - 1,) whether a text differs from the previous one."""
     texts = pa.array(column)
     return np.asarray(pc.not_equal(texts[1:], texts[:-1])).astype(bool)
-
-
-def _require_shards(
-    rows: pd.DataFrame, changes: np.ndarray, firsts: np.ndarray, path: Path
-) -> None:
-    """Check that each shard is a tar of this folder with one split and adjacent rows."""
-    names = rows["shard"].iloc[firsts]
-    plain = np.array([is_shard_name(str(name)) for name in names])
-    wrong = np.zeros(len(rows), bool)
-    wrong[firsts] = ~plain
-    _refuse(rows, "shard", wrong, "the name of a .tar file in this folder", path)
-    wrong[firsts] = names.duplicated().to_numpy()
-    _refuse(rows, "shard", wrong, "the rows of a shard one after the other", path)
-    wrong[1:] = _changes(rows["split"]) & ~changes
-    _refuse(rows, "split", wrong, "one split for all rows of a shard", path)
-
-
-def _require_places(rows: pd.DataFrame, changes: np.ndarray, path: Path) -> None:
-    """Check that image and JSON are within their sample, and samples do not overlap."""
-    start = rows["extent_start"].to_numpy(np.int64)
-    end = start + rows["extent_bytes"].to_numpy(np.int64)
-    for offset, size in (("offset", "size_bytes"), ("json_offset", "json_size")):
-        place, length = rows[offset].to_numpy(np.int64), rows[size].to_numpy(np.int64)
-        wrong = ((place < start) | (place + length > end)) & (length > 0)
-        _refuse(rows, offset, wrong, f"a place within the sample, with {size}", path)
-    wrong = np.zeros(len(rows), bool)
-    wrong[1:] = (start[1:] < end[:-1]) & ~changes
-    _refuse(rows, "extent_start", wrong, "a place behind the sample before it", path)
-
-
-def _require_classes(
-    rows: pd.DataFrame, levels: Sequence[str], shard: np.ndarray, path: Path
-) -> None:
-    """Check one class per run of a shard, and one parent per class; ``shard`` numbers shards."""
-    classes = [rows[name].to_numpy(np.int64) for name in levels]
-    run = shard * MOST_RUNS + rows["run"].to_numpy(np.int64)
-    begins = np.r_[True, (run[1:] != run[:-1]) | (classes[-1][1:] != classes[-1][:-1])]
-    stretches = np.flatnonzero(begins)  # of one run and one class
-    _, first, number = np.unique(run[stretches], return_index=True, return_inverse=True)
-    finest = classes[-1][stretches]
-    wrong = np.zeros(len(rows), bool)
-    wrong[stretches] = finest != finest[first][number]
-    _refuse(rows, "run", wrong, f"one class ({levels[-1]}) for all rows of a run", path)
-    for i in range(1, len(levels)):
-        parent = np.zeros(int(classes[i].max()) + 1, np.int32)
-        parent[classes[i]] = classes[i - 1]
-        wrong = parent[classes[i]] != classes[i - 1]
-        _refuse(rows, levels[i], wrong, f"one class of {levels[i - 1]} above each class", path)

@@ -1,9 +1,11 @@
-"""Growth of the exact ranking from 1 to 40 million gallery images: time and memory.
+"""Growth of the exact ranking, and of the whole ``evaluate`` stage, from 1 to 40 million images.
 
-Each size is ranked in a process of its own, from mapped files, in parts of one size. Memory is that
-which the system cannot drop (RssAnon); time is CPU time, since other work shares the machine.
+Each size is measured in a process of its own, from mapped files. Memory is that which the system
+cannot drop (RssAnon); time is CPU time, since other work shares the machine. The stage reads the
+index of made shards, and finds their embeddings as an earlier run has kept them.
 """
 
+import io
 import json
 import math
 import subprocess
@@ -14,8 +16,16 @@ from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
+import pyarrow as pa
 import torch
+from pyarrow import parquet
 
+from hgld.artifacts import hash_file, write_sealed
+from hgld.config import EvaluateOptions, SourceOptions, StageContext
+from hgld.evaluate import evaluate_models
+from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.models import find_models
+from hgld.evaluate.sides import Shards
 from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.rankings import measure
 from tests.benchmarks.measures import Row
@@ -25,6 +35,10 @@ __all__ = ["make_gallery", "rank_gallery_file", "rows"]
 DIM, QUERIES, PART = 16, 4, 1 << 18
 METRICS = ("H-AP", "NDCG", "ASI", "AP:1", "AP:3", "R@1")
 STEP = 1 << 20
+SHARD = 8000  # images of a made shard; a divisor of all sizes
+OPTIONS = EvaluateOptions(
+    query="test", gallery="index", models={"made": "offline:efficientnet-lite0"}, device="cpu"
+)
 
 
 def make_gallery(folder: Path, images: int) -> None:
@@ -50,26 +64,102 @@ def rank_gallery_file(folder: Path, images: int, part: int | None = PART) -> dic
     return measure(rank_blocks(*given, exclude_self=True, part=part), METRICS).mean()
 
 
+def make_shards(folder: Path, images: int) -> Path:
+    """Write index and manifest of shards: one of the queries, others of the first images."""
+    shards = folder / f"shards-{images}"
+    shards.mkdir()
+    labels = np.lib.format.open_memmap(folder / "labels.npy", "r")
+    cuts = [("test", 0, QUERIES)]
+    cuts += [("index", start, min(start + SHARD, images)) for start in range(0, images, SHARD)]
+    facts, writer = [], None
+    for number, (split, start, stop) in enumerate(cuts):
+        name, size = f"{split}-{number:06}.tar", stop - start
+        table = _index_rows(split, name, start, labels[start:stop])
+        writer = writer or parquet.ParquetWriter(shards / "index.parquet", table.schema)
+        writer.write_table(table)
+        about = {"file": name, "split": split, "sha256": name, "bytes": size << 11}
+        facts.append({**about, "samples": size, "runs": size})
+    writer.close()
+    manifest = {"levels": ["kind", "supercategory", "landmark"], "splits": {}, "shards": facts}
+    manifest["index_sha256"] = hash_file(shards / "index.parquet")
+    (shards / "manifest.json").write_text(json.dumps(manifest))
+    return shards
+
+
+def _index_rows(split: str, shard: str, start: int, labels: np.ndarray) -> pa.Table:
+    """Rows of a shard: each image is a run, without credits and hashes, which are not read."""
+    count, numbers = len(labels), np.arange(len(labels))
+    digits = np.random.default_rng(start).bytes(8 * count).hex()
+    names = pa.array(np.frombuffer(digits.encode(), "S16")).cast(pa.string())
+    same = {"size_bytes": 1000, "json_size": 0, "width": 8, "height": 8, "extent_bytes": 2048}
+    return pa.table({
+        "key": names, "image_id": names, "split": [split] * count, "landmark_id": labels[:, 2],
+        "shard": [shard] * count, "offset": numbers * 2048 + 512, "json_offset": numbers * 2048,
+        "run": numbers, "extent_start": numbers * 2048, "crc32": numbers, "image_crc32": numbers,
+        **{name: np.full(count, value) for name, value in same.items()},
+        **{f"level_{level + 1}": labels[:, level] for level in range(3)},
+    })  # fmt: skip
+
+
+def make_embeddings(folder: Path, shards: Path) -> None:
+    """Write the vectors as the stage keeps those that it has computed."""
+    vectors = np.lib.format.open_memmap(folder / "vectors.npy", "r")
+    store, found = EmbeddingStore(folder / "state", OPTIONS), Shards.read(shards)
+    (model,) = find_models(OPTIONS.models, folder)
+    for split in ("test", "index"):
+        stop = 0
+        for task in store._tasks(model, store._key(model), found.side(split)):
+            start, stop, buffer = stop, stop + len(task.rows), io.BytesIO()
+            np.save(buffer, vectors[start:stop])
+            write_sealed(task.path, buffer.getbuffer(), task.holds, durable=False)
+
+
+def evaluate_shards(folder: Path, images: int) -> dict[str, float]:
+    """Run the stage on the shards of so many images; all are embedded."""
+    context = StageContext(
+        "2026-01-01", folder / "state", SourceOptions(folder=folder), folder / "labels"
+    )
+    report, _ = evaluate_models(
+        folder / f"shards-{images}", folder, options=OPTIONS, context=context, out=folder / "ranked"
+    )
+    means: dict[str, float] = report["models"]["made"]["mean"]
+    return means
+
+
+WORKS = {"ranking": rank_gallery_file, "stage": evaluate_shards}
+
+
 def rows(sizes: tuple[int, ...] = (1_000_000, 4_000_000, 16_000_000, 40_000_000)) -> list[Row]:
-    """CPU seconds and memory at each size; the exponent and the ratio over all sizes."""
-    with tempfile.TemporaryDirectory() as folder:
-        make_gallery(Path(folder), sizes[-1])
-        found = []
-        for images in sizes:
-            command = [sys.executable, "-m", __name__, folder, str(images)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found.append(json.loads(done.stdout))
-    pairs = list(zip(sizes, found, strict=True))
-    exponent = math.log(found[-1]["cpu_s"] / found[0]["cpu_s"]) / math.log(sizes[-1] / sizes[0])
-    memory = found[-1]["anonymous_mb"] / found[0]["anonymous_mb"]
-    of = f"{QUERIES} queries, {sizes[0]:,} to {sizes[-1]:,} images"
+    """CPU seconds and memory at each size; their growth over all sizes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_gallery(folder, sizes[-1])
+        *_, largest = [make_shards(folder, images) for images in (SHARD, *sizes)]
+        make_embeddings(folder, largest)
+        found = {work: [_in_a_process(folder, images, work) for images in sizes] for work in WORKS}
+    of, table = f"{QUERIES} queries, {sizes[0]:,} to {sizes[-1]:,} images", list[Row]()
+    for work, name, bound in (("ranking", "ranking", ""), ("stage", "evaluate stage,", ", stage")):
+        pairs, (first, *_, last) = list(zip(sizes, found[work], strict=True)), found[work]
+        exponent = math.log(last["cpu_s"] / first["cpu_s"]) / math.log(sizes[-1] / sizes[0])
+        table += [Row(f"{name} {n:,} images in parts", f["cpu_s"], "s CPU") for n, f in pairs]
+        table += [Row(f"{name} {n:,} images in parts, wall", f["wall_s"], "s") for n, f in pairs]
+        table += [Row(f"{name} {n:,} images, memory", f["anonymous_mb"], "MB") for n, f in pairs]
+        table.append(Row(f"growth of time{bound}, {of}", exponent, "exponent", most=1.05))
+    memory = found["ranking"][-1]["anonymous_mb"] / found["ranking"][0]["anonymous_mb"]
+    more = found["stage"][-1]["anonymous_mb"] - found["stage"][0]["anonymous_mb"]
+    each = more * 2**20 / (sizes[-1] - sizes[0])
     return [
-        *(Row(f"ranking {n:,} images in parts", f["cpu_s"], "s CPU") for n, f in pairs),
-        *(Row(f"ranking {n:,} images in parts, wall", f["wall_s"], "s") for n, f in pairs),
-        *(Row(f"ranking {n:,} images, memory", f["anonymous_mb"], "MB") for n, f in pairs),
-        Row(f"growth of time, {of}", exponent, "exponent", most=1.05),
+        *table,
         Row(f"growth of memory, {of}", memory, "x", most=1.1),
+        Row(f"memory of each further image, stage, {of}", each, "B", most=8),
     ]
+
+
+def _in_a_process(folder: Path, images: int, work: str) -> dict[str, float]:
+    command = [sys.executable, "-m", __name__, str(folder), str(images), work]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def _watch(stop: Event, peak: list[float]) -> None:
@@ -81,14 +171,15 @@ def _watch(stop: Event, peak: list[float]) -> None:
 
 def main() -> None:
     """Print seconds, memory and metrics of one size as JSON."""
-    folder, images = Path(sys.argv[1]), int(sys.argv[2])
+    folder, images, work = Path(sys.argv[1]), int(sys.argv[2]), WORKS[sys.argv[3]]
     torch.set_num_threads(1)
     rank_gallery_file(folder, 2 * PART)  # compiles
+    work(folder, SHARD)
     stop, peak = Event(), [0.0]
-    watch = Thread(target=_watch, args=(stop, peak))
+    watch = Thread(target=_watch, args=(stop, peak), daemon=True)
     watch.start()
     cpu, wall = time.process_time(), time.perf_counter()
-    means = rank_gallery_file(folder, images)
+    means = work(folder, images)
     spent = {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
     stop.set()
     watch.join()

@@ -94,4 +94,4 @@ def write_levels(folder: Path, model: str, ids: Sequence[str], first: Sequence[i
 
 
 def _side(split: str, ids: Sequence[str], labels: np.ndarray) -> Side:
-    return Side(split, pd.DataFrame({"image_id": ids}), labels, Path(), {})
+    return Side(split, [pd.DataFrame({"image_id": ids})], labels, Path(), {})

@@ -38,7 +38,7 @@ def test_queries_search_among_themselves_and_the_distractors(shards: Path, tmp_p
     found = Shards.read(shards)
     random = np.random.default_rng(0)
     sides = {split: found.side(split, "gallery") for split in ("test", "index")}
-    vectors = {s: random.normal(size=(len(side.rows), 4)) for s, side in sides.items()}
+    vectors = {s: random.normal(size=(len(side), 4)) for s, side in sides.items()}
     vectors = {s: v / np.linalg.norm(v, axis=1, keepdims=True) for s, v in vectors.items()}
     ids = np.concatenate([side.image_ids for side in sides.values()])
     given = tmp_path / "given.npz"
@@ -65,8 +65,8 @@ def test_queries_search_among_themselves_and_the_distractors(shards: Path, tmp_p
 def test_a_gallery_of_two_splits_has_the_queries_first(shards: Path) -> None:
     found = Shards.read(shards)
     queries, gallery = found.side("test", "query"), found.side(SPLITS, "gallery")
-    assert gallery.own_queries(queries) == len(queries.rows)
-    assert gallery.image_ids[: len(queries.rows)].tolist() == queries.image_ids.tolist()
+    assert gallery.own_queries(queries) == len(queries)
+    assert gallery.image_ids[: len(queries)].tolist() == queries.image_ids.tolist()
     assert found.side("index", "gallery").own_queries(queries) == 0
 
 

@@ -23,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("export")
     shards = make_shards(work, images=55)
     side = Shards.read(shards).side("index", "query")
-    vectors = np.random.default_rng(0).normal(size=(len(side.rows), 8)).astype(np.float32)
+    vectors = np.random.default_rng(0).normal(size=(len(side), 8)).astype(np.float32)
     np.savez(work / "mine.npz", ids=side.image_ids[::-1], vectors=vectors)
     context = StageContext("2026-01-01", work / ".state/evaluate", SourceOptions(), work)
     outputs = evaluate_models(

@@ -108,7 +108,7 @@ def test_equal_images_have_a_cosine_of_one() -> None:
     assert (np.einsum("nd,nd->n", vectors, vectors) < 1).any()  # by rounding
     rows = pd.DataFrame({"image_id": np.arange(100).astype(str), "landmark_id": 0})
     splits = {
-        split: (Side(split, rows.assign(split=split), np.zeros((100, 1)), Path(), {}), pieces)
+        split: (Side(split, [rows.assign(split=split)], np.zeros((100, 1)), Path(), {}), pieces)
         for split, pieces in (
             ("train", MappedVectors((vectors,))),
             ("test", MappedVectors((vectors,))),

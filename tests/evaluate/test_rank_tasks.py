@@ -1,12 +1,14 @@
 """Ranking shared among processes writes the bytes of one process, wherever queries are cut."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts.ranking_file import RankingFile
+from hgld.artifacts.ranking_file import RankingFile, write_ranking
 from hgld.config import EvaluateOptions
 from hgld.evaluate import ranking
 from hgld.evaluate.mapped_vectors import MappedVectors
@@ -25,7 +27,7 @@ def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_side(split: str, vectors: np.ndarray, labels: np.ndarray) -> Side:
     ids = [f"{split}{number:04}" for number in range(len(vectors))]
-    return Side(split, pd.DataFrame({"image_id": ids}), labels, Path(), {})
+    return Side(split, [pd.DataFrame({"image_id": ids})], labels, Path(), {})
 
 
 def make_sides(folder: Path, queries: int) -> tuple[dict[str, MappedVectors], Side, Side]:
@@ -78,6 +80,30 @@ def test_a_very_large_gallery_is_measured_without_curves(tmp_path: Path, monkeyp
     assert written(tmp_path, sides)[1] == with_curves
     found = RankingFile.load(max(tmp_path.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns))
     assert [len(found.curves[name]) for name in ("precision", "by_alpha", "gaps")] == [0, 0, 0]
+
+
+def test_labels_and_ids_in_parts_write_the_bytes_of_a_table(tmp_path: Path, monkeypatch) -> None:
+    mapped, query, gallery = make_sides(tmp_path, 20)
+    ids = gallery.read(["image_id"])
+    cut = replace(
+        gallery, pieces=[ids[:1], ids[1:300], ids[300:]], labels=gallery.labels.astype("i4")
+    )
+    monkeypatch.setattr("hgld.evaluate.sides.LABELS_AT_ONCE", 64)
+    monkeypatch.setattr(ranking, "ROWS_AT_ONCE", 50)
+    in_parts = written(tmp_path, (mapped, query, cut))
+    monkeypatch.undo()
+    assert in_parts == written(tmp_path, (mapped, query, gallery))
+
+
+def test_ids_of_other_lengths_are_written_in_the_type_of_the_longest(tmp_path: Path) -> None:
+    ids = [np.array(["a", "bc"]), np.array(["defgh"])]
+    classes = np.zeros((1, 1), np.int64), np.zeros((1, 2), np.float32)
+    given = np.array(["q"]), partial(iter, ids), 3, *classes, 2
+    with write_ranking(tmp_path / "a.npz", *given) as add:
+        add(np.zeros((1, 3), np.int8), np.zeros((1, 3), np.int32), np.zeros((1, 2), np.int64))
+    with np.load(tmp_path / "a.npz") as data:
+        assert data["gallery_ids"].tolist() == ["a", "bc", "defgh"]
+        assert data["gallery_ids"].dtype == "<U5"
 
 
 def test_queries_that_are_few_need_no_workers(monkeypatch) -> None:

@@ -20,6 +20,7 @@ from hgld.evaluate.ranking import measure_and_write, rank_sides
 from hgld.evaluate.sides import Shards, Side
 from hgld.model import build_image_model, save_model
 from hgld.ranking.curves import CurveValues, by_chance
+from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from tests.made_shards import make_shards, small_options
 from tests.shards.shard_world import rot
@@ -50,7 +51,8 @@ def embed(shards: Path, run: Path, state: Path, **options: object) -> dict[str, 
     (model,) = find_models({"m": str(run)}, Path("no runs"))
     found = Shards.read(shards)
     vectors = store.embed(model, [found.side(split, "query") for split in SPLITS])
-    assert all(len(v) == (found.index["split"] == split).sum() for split, v in vectors.items())
+    index = read_index(shards)
+    assert all(len(v) == (index["split"] == split).sum() for split, v in vectors.items())
     return {path.name: path.read_bytes() for path in sorted(state.rglob("*.npy"))}
 
 
@@ -115,7 +117,7 @@ def test_an_image_that_changed_in_its_shard_is_named_and_not_embedded(
     run: Path, tmp_path: Path
 ) -> None:
     shards = make_shards(tmp_path / "rotten")
-    row = Shards.read(shards).index.iloc[0].to_dict()
+    row = read_index(shards).iloc[0].to_dict()
     good = (shards / row["shard"]).read_bytes()
     rot(shards, row)
     with pytest.raises(InvalidData, match=rf"{row['shard']}: key {row['key']}: .* were changed"):
@@ -152,7 +154,8 @@ def test_a_ranking_in_blocks_is_the_ranking(tmp_path: Path, monkeypatch) -> None
     random = np.random.default_rng(0)
     vectors = random.integers(-2, 3, (50, 3)).astype(np.float32)  # many ties
     labels = random.integers(0, 2, (50, 3))
-    side = Side("s", pd.DataFrame({"image_id": [f"{i:02}" for i in range(50)]}), labels, Path(), {})
+    ids = pd.DataFrame({"image_id": [f"{i:02}" for i in range(50)]})
+    side = Side("s", [ids], labels, Path(), {})
     (ranking,) = rank_sides((vectors, labels), (vectors, labels), exclude_self=True, first=100)
     monkeypatch.setattr("hgld.ranking.kernels.rank_cpu.BLOCK_ROWS", 7)
     given = {"s": vectors}, side, side, ["AP"], "abc", CPU
@@ -170,7 +173,7 @@ def test_only_the_first_ranks_are_kept_and_the_curves_are_of_all(tmp_path: Path)
     random = np.random.default_rng(1)
     vectors = random.normal(size=(300, 3)).astype(np.float32)
     labels = random.integers(0, 3, (300, 2))
-    side = Side("s", pd.DataFrame({"image_id": np.arange(300).astype(str)}), labels, Path(), {})
+    side = Side("s", [pd.DataFrame({"image_id": np.arange(300).astype(str)})], labels, Path(), {})
     given = {"s": vectors}, side, side, ["AP", "H-AP"], "ab"
     results = [
         measure_and_write(
@@ -188,6 +191,16 @@ def test_only_the_first_ranks_are_kept_and_the_curves_are_of_all(tmp_path: Path)
         found, truth = CurveValues(**ranking.curves), CurveValues.of(levels, 2)
         for name, values in vars(truth).items():
             np.testing.assert_array_equal(vars(found)[name], values, err_msg=name)
+
+
+def test_keys_of_parts_are_of_the_bytes_and_places_of_their_images(shards: Path) -> None:
+    """Written out, since another key would make all kept embeddings useless."""
+    found, index = Shards.read(shards), read_index(shards)
+    for part in found.side("train+index").parts():
+        rows = index[index["shard"] == part.rows[["shard"]]["shard"].iloc[0]]
+        places = rows[["offset", "size_bytes", "image_crc32"]].to_numpy(np.int64)
+        file = found.hashes[rows["shard"].iloc[0]]
+        assert part.key == sha256(file.encode() + places.tobytes()).hexdigest()[:32]
 
 
 def test_negative_zeros_and_infinite_lows_sort_as_numbers_do() -> None:

@@ -22,6 +22,8 @@ from hgld.shards import (
     read_sample,
     verify_shards,
 )
+from hgld.shards.index import open_index
+from hgld.shards.schema import index_columns
 from hgld.shards.shard import copy_samples
 from hgld.shards.sidecars import write_checksums
 from tests.fuzz.driver import fuzz
@@ -53,6 +55,7 @@ def use(shards: Path) -> None:
     rows = read_index(shards)
     options = BatchOptions(2, 2, order="shards")
     uses = [
+        lambda: [shard[["key", "level_1"]] for shard in open_index(shards, index_columns(1))],
         lambda: list_shards(shards),
         lambda: count_shards(shards),
         lambda: [read_sample(shards, key) for key in rows["key"].head(2)],

@@ -281,7 +281,7 @@ def test_ranked_parts_merge_into_the_ranking_of_the_whole() -> None:
 def test_several_gpus_share_the_queries(tmp_path, monkeypatch) -> None:
     vectors, labels = grid_vectors(3000, 5, dim=16)
     ids = pd.DataFrame({"image_id": np.arange(3000).astype(str)})
-    side = Side("s", ids, labels.numpy(), Path(), {})
+    side = Side("s", [ids], labels.numpy(), Path(), {})
     given = {"s": vectors.numpy()}, side, side, ["H-AP"], "abc", EvaluateOptions(device="cuda")
     measure_and_write(tmp_path / "one.npz", *given)
     monkeypatch.setattr("hgld.evaluate.ranking.FEW_PAIRS", {"cuda": 0})

@@ -43,10 +43,10 @@ from hgld.evaluate.sides import Side
 random = np.random.default_rng(0)
 def side(name, n):
     labels = np.sort(random.integers(0, 9, (n, 3)), axis=0)
-    return Side(name, pd.DataFrame({"image_id": np.arange(n).astype(str)}), labels, Path(), {})
+    return Side(name, [pd.DataFrame({"image_id": np.arange(n).astype(str)})], labels, Path(), {})
 def write(path, images):
     sides = side("q", 1_600), side("g", images)
-    vectors = {s.split: random.random((len(s.rows), 8), np.float32) for s in sides}
+    vectors = {s.split: random.random((len(s), 8), np.float32) for s in sides}
     options = EvaluateOptions(device="cpu")
     measure_and_write(path, vectors, *sides, ["AP", "NDCG"], "abc", options)
 def kilobytes(name):

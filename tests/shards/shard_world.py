@@ -118,9 +118,9 @@ def rot(folder: Path, row: "Mapping[str, Any] | pd.Series[Any]") -> None:
     raise AssertionError("no bit changes the pixels alone")
 
 
-def put_index(folder: Path, rows: pd.DataFrame) -> None:
+def put_index(folder: Path, rows: pd.DataFrame, group: int | None = None) -> None:
     """Write an index that the manifest vouches for, as somebody may who means harm."""
-    rows.to_parquet(folder / "index.parquet", index=False)
+    rows.to_parquet(folder / "index.parquet", index=False, row_group_size=group)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["index_sha256"] = hash_file(folder / "index.parquet")
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -1,4 +1,5 @@
 import json
+import pickle
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pyarrow import parquet
 
 from hgld.errors import InvalidData, MissingInput
 from hgld.shards import read_index, read_manifest, verify_shards
+from hgld.shards.index import PHOTO, open_index
 from tests.shards.shard_world import World, put_index
 
 
@@ -160,6 +162,47 @@ def test_an_index_in_one_row_group_gives_the_rows_of_a_shard_too(shards: Path) -
     name = whole["shard"].iloc[-1]
     expected = whole[whole["shard"] == name].reset_index(drop=True)
     pd.testing.assert_frame_equal(read_index(shards, [name]), expected)
+
+
+@pytest.mark.parametrize("group", [1, 3, 10_000])
+def test_shards_of_an_opened_index_are_those_of_one_read_at_once(shards: Path, group: int) -> None:
+    """However the row groups cut the shards."""
+    whole = read_index(shards)
+    put_index(shards, whole, group)
+    found = open_index(shards, ["key", "offset", "level_1"])
+    assert [one.shard for one in found] == list(dict.fromkeys(whole["shard"]))
+    for one in found:
+        rows = whole[whole["shard"] == one.shard].reset_index(drop=True)
+        pd.testing.assert_frame_equal(one[["offset", "key"]], rows[["offset", "key"]])
+        assert (len(one), one.split) == (len(rows), rows["split"].iloc[0])
+        assert "key" in one and "run" not in one
+
+
+def test_rows_of_a_shard_are_sent_to_a_worker_as_a_table(shards: Path) -> None:
+    (first, *_), whole = open_index(shards, [*PHOTO[:5], "run"]), read_index(shards)
+    rows = whole.loc[whole["shard"] == first.shard, [*PHOTO[:5]]].reset_index(drop=True)
+    pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(first)), rows)
+
+
+def test_faults_between_shards_are_found_as_when_all_are_read_at_once(shards: Path) -> None:
+    whole = read_index(shards)
+    last = len(whole) - 1
+    same = whole["level_2"] == whole["level_2"].iloc[last]
+    assert whole.loc[same, "shard"].nunique() > 1  # a class in several shards
+    parent = whole["level_1"].mask(same & (whole["shard"] == whole["shard"].iloc[last]), 1)
+    parent = parent.where(parent != whole["level_1"], 0).where(same, whole["level_1"])
+    for faulty in (
+        whole.assign(level_1=parent),
+        pd.concat([whole, whole[:2]], ignore_index=True),  # its first shard again
+        whole.assign(width=whole["width"].where(whole.index < last, 0)),
+    ):
+        put_index(shards, faulty, 2)
+        messages = []
+        for read in (read_index, open_index):
+            with pytest.raises(InvalidData) as error:
+                read(shards, columns=list(whole))
+            messages.append(str(error.value))
+        assert messages[0] == messages[1] and "row " in messages[0]
 
 
 def test_a_part_of_another_index_than_the_manifests_is_refused(shards: Path) -> None:
