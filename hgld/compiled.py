@@ -24,7 +24,9 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core import codegen, config
+from numba import types
+from numba.core import cgutils, codegen, config
+from numba.extending import intrinsic
 
 Array = np.ndarray[Any, Any]
 IMPORTED = re.compile(rb"^from hgld\.([\w.]+) import", re.M)
@@ -44,6 +46,31 @@ def fast(function: Callable[..., Any]) -> Callable[..., Any]:
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile into the kernels that call it."""
     return _compiled(function, forceinline=True)
+
+
+def _prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Fetch an item of a (N,) array into the processor's caches, for a later line of a kernel.
+
+    Otherwise a loop over random items of a large array waits for each.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        found = context.make_array(signature.args[0])(context, builder, values[0])
+        place = context.cast(builder, values[1], signature.args[1], types.intp)
+        tools: Any = cgutils  # numba's helpers have no types
+        ir = tools.ir
+        item = tools.get_item_pointer(context, builder, array, found, [place])
+        flags = [ir.Constant(tools.int32_t, flag) for flag in (0, 3, 1)]  # read, all caches, data
+        kinds = [tools.voidptr_t, *(flag.type for flag in flags)]
+        form = ir.FunctionType(ir.VoidType(), kinds)
+        call = builder.module.declare_intrinsic("llvm.prefetch", kinds[:1], form)
+        builder.call(call, [builder.bitcast(item, tools.voidptr_t), *flags])
+        return context.get_dummy_value()
+
+    return types.void(array, index), generate
+
+
+prefetch: Callable[..., None] = intrinsic(_prefetch)
 
 
 def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.sampling import (
+    MANY,
     BatchOptions,
     Samples,
     count_groups,
@@ -29,6 +30,7 @@ from hgld.shards.sampling import (
     count_up,
     deal_rows,
     parents_of,
+    pieces,
     require_classes,
     require_count,
     shuffle_classes,
@@ -50,7 +52,6 @@ __all__ = [
 ]
 
 PLANS_KEPT = 2  # the current epoch, and the next one while workers prefetch
-MANY = 1 << 24  # images; of more, one epoch is kept
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,8 @@ class BatchPlan:
         # The arrays too: two splits of the same shards give other batches.
         digest = sha256(repr((self._manifest_sha256, self.options, self.seed)).encode())
         for array in (self.samples.labels, self.samples.runs, self.samples.shards):
-            for first in range(0, len(array), MANY):  # as 64 bits for any type
-                part = np.ascontiguousarray(array[first : first + MANY], np.int64)
-                digest.update(part.tobytes())
+            for part in pieces(array):
+                digest.update(part.astype(np.int64).tobytes())  # as 64 bits for any type
         return digest.hexdigest()
 
     def state_of(self, step: int) -> dict[str, Any]:

@@ -9,23 +9,32 @@ if ``sum(min(counts, n)) >= n * width``; dealing kind after kind around the rows
 two items of a kind in one row. That layout is regular; random swaps that keep it valid shuffle it.
 """
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from numbers import Integral
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
+from numba.np.random.random_methods import random_interval
 
-from hgld.compiled import kernel
-from hgld.errors import InvalidData, UsageError
+from hgld.compiled import kernel, prefetch
+from hgld.errors import InvalidData, Resumable, UsageError
 from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import MOST_CLASSES
 
 Order = Literal["random", "shards", "combinations"]
 SmallClasses = Literal["drop", "repeat", "pad"]
 SWAPS = 6  # proposed per item; after two or three the regular layout is no longer visible
-PIECE = 1 << 20  # swaps drawn at a time
-PASSES = 4  # over the rows when they are grouped by class; each frees a quarter of its input
+PIECE = 1 << 20  # swaps drawn, and rows read, at a time
+AHEAD = 12  # swaps whose rows the processor fetches while it makes others
+DRAWN = 1 << 10  # places drawn at a time: their rows fit into the processor's smallest cache
+LINE = 16  # cells that the processor fetches together
+BUCKET = 1 << 16  # rows that are grouped by class together, within the processor's second cache
+MANY = 1 << 24  # images; arrays of more are in files, and one epoch of them is kept
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,9 @@ def _require_division(name: str, divisor: int, classes: int) -> None:
 class Samples:
     """Labels, runs and shards of the samples, as arrays: the input of a plan.
 
+    Of more than ``MANY`` samples the arrays are in temporary files without a name, in the folder
+    that TMPDIR names. A plan reads them from front to back, so they need no memory.
+
     Attributes:
         labels: (N, L) class numbers, coarse to fine.
         runs: (N,) run number of each sample, in its shard; samples of a run are adjacent.
@@ -130,7 +142,7 @@ class Samples:
     def of_labels(cls, labels: np.ndarray) -> "Samples":
         """Samples in one run of one shard; sufficient for the order "random"."""
         nowhere = np.broadcast_to(np.int64(0), len(labels))
-        return cls(labels, nowhere, nowhere)
+        return cls(_in_file(labels), nowhere, nowhere)
 
     @classmethod
     def of_index(cls, rows: pd.DataFrame) -> "Samples":
@@ -148,10 +160,39 @@ class Samples:
                 f"{MOST_CLASSES - 1}, as read_index gives them"
             )
         return cls(
-            labels.astype(np.int32),
-            whole_numbers(rows, ["run"])[:, 0].astype(np.int32),
-            rows["shard"].astype("category").cat.codes.to_numpy(np.int32),
+            _in_file(labels.astype(np.int32)),
+            _in_file(whole_numbers(rows, ["run"])[:, 0].astype(np.int32)),
+            _in_file(rows["shard"].astype("category").cat.codes.to_numpy(np.int32)),
         )
+
+
+def _in_file(array: np.ndarray) -> np.ndarray:
+    """Return the array, or a map of it in a temporary file if it has many rows.
+
+    Raises:
+        Resumable: the disk is full.
+    """
+    if len(array) <= MANY:
+        return array
+    with TemporaryFile() as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, array.nbytes)
+        except OSError as error:
+            raise Resumable(
+                f"{gettempdir()}: no room for {array.nbytes / 1e9:.1f} GB of the samples' labels "
+                f"({error.strerror}); make room, or set TMPDIR to a folder on a larger disk"
+            ) from None
+        for part in pieces(array):
+            part.tofile(file)
+        return np.memmap(file, array.dtype, "r", shape=array.shape)
+
+
+def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the rows in order, some at a time; of a map, give the memory of its pages back."""
+    for first in range(0, len(array), PIECE):
+        yield array[first : first + PIECE]
+        if isinstance(array, np.memmap):
+            array._mmap.madvise(MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
@@ -167,7 +208,11 @@ def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
 def shuffle_classes(
     classes: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shuffle rows and group them by class.
+    """Shuffle rows and group them by class, in memory of 6 bytes a row beside that of the classes.
+
+    The order is that of ``random.shuffle`` and a stable sort, which wait for the memory at each
+    row. Here rows go to buckets of neighbouring classes while they are shuffled, and the processor
+    fetches what the next ones need; a bucket is then grouped within the processor's caches.
 
     Args:
         classes: (N,) class numbers, 0 or more.
@@ -181,22 +226,43 @@ def shuffle_classes(
         >>> order[0].item(), sorted(order[1:].tolist()), first.tolist(), size.tolist()
         (1, [0, 2], [0, 1], [1, 2])
     """
-    if len(classes) and not 0 <= classes.min() <= classes.max() < MOST_CLASSES:
+    most = -1
+    for part in pieces(classes):
+        most = max(most, int(part.max()) if part.min() >= 0 else MOST_CLASSES)
+    if most >= MOST_CLASSES:
         classes = np.unique(classes, return_inverse=True)[1]
+        most = int(classes.max())
     number: type[np.signedinteger[Any]] = np.int32 if len(classes) < 1 << 31 else np.int64
-    rows = np.arange(len(classes), dtype=number)
-    random.shuffle(rows)
-    sizes = np.zeros(int(classes.max()) + 1, number)
-    _count(classes, sizes)
+    sizes = np.zeros(most + 1, number)
+    for part in pieces(classes):
+        _count(part.astype(np.int32), sizes)
     places = np.cumsum(sizes, dtype=number) - sizes
     first, size = places[sizes > 0], sizes[sizes > 0]
-    # Its pages are in memory only once they are written, while the pages of rows are freed.
-    order = np.empty_like(rows)
-    bounds = np.searchsorted(places, np.arange(1, PASSES) * len(rows) // PASSES)
-    for high in (*bounds.tolist(), len(sizes)):
-        left = _take_below(rows, classes, high, places, order)
+    # A bucket has the rows whose classes start within some places of the order.
+    ends = np.cumsum(np.bincount(first // BUCKET, size).astype(number), dtype=number)
+    bucket = np.empty(len(classes), np.uint16 if number is np.int32 else np.uint32)
+    _look_up(places // BUCKET, classes, bucket)
+    rows = np.arange(len(classes), dtype=number)
+    # Its pages are in memory only once they are written, while those of rows are freed; numpy's own
+    # arrays have pages of two megabytes, of which each bucket would take one at once.
+    held = mmap(-1, max(1, rows.nbytes), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    order = np.frombuffer(held, number, len(rows))
+    starts = ends.copy()
+    while len(rows):
+        left = max(0, len(rows) - PIECE)
+        _shuffle_into_buckets(rows, left, random, bucket, starts, order)
         rows.resize(left, refcheck=False)
+    _look_up(places % BUCKET, classes, bucket)
+    _group_buckets(order, bucket, ends)
     return order, first, size
+
+
+def _look_up(table: np.ndarray, classes: np.ndarray, found: np.ndarray) -> None:
+    """The number of each row's class in the table."""
+    first = 0
+    for part in pieces(classes):
+        found[first : first + len(part)] = table[part]
+        first += len(part)
 
 
 @kernel
@@ -206,20 +272,50 @@ def _count(classes: np.ndarray, sizes: np.ndarray) -> None:
 
 
 @kernel
-def _take_below(
-    rows: np.ndarray, classes: np.ndarray, high: int, places: np.ndarray, order: np.ndarray
-) -> int:
-    """Move rows of classes below ``high`` to their places, stably; return how many rows stay."""
-    kept = 0
-    for row in rows:
-        number = classes[row]
-        if number < high:
-            order[places[number]] = row
-            places[number] += 1
-        else:
-            rows[kept] = row
-            kept += 1
-    return kept
+def _shuffle_into_buckets(
+    rows: np.ndarray,
+    left: int,
+    random: np.random.Generator,
+    bucket: np.ndarray,
+    starts: np.ndarray,
+    order: np.ndarray,
+) -> None:
+    """Shuffle as ``random.shuffle`` does, from the end; move what is shuffled into its bucket.
+
+    That is, all rows from ``left`` on. A bucket is filled from its end, so that rows keep their
+    order in it.
+    """
+    drawn = np.empty(DRAWN, np.int64)
+    stop = len(rows)
+    while stop > left:
+        number = min(DRAWN, stop - left)
+        for i in range(number):
+            drawn[i] = random_interval(random.bit_generator, stop - 1 - i)  # type: ignore[no-untyped-call]
+            prefetch(rows, drawn[i])
+        for i in range(number):
+            place, other = stop - 1 - i, drawn[i]
+            rows[place], rows[other] = rows[other], rows[place]
+            prefetch(bucket, rows[place])
+        for i in range(number):
+            row = rows[stop - 1 - i]
+            starts[bucket[row]] -= 1
+            order[starts[bucket[row]]] = row
+        stop -= number
+
+
+@kernel
+def _group_buckets(order: np.ndarray, place: np.ndarray, ends: np.ndarray) -> None:
+    """Group the rows of each bucket by class, stably; ``place`` is that of its class in it."""
+    begin = 0
+    for number, end in enumerate(ends):
+        rows = order[begin:end].copy()
+        taken = np.zeros(BUCKET, order.dtype)
+        for i in range(len(rows)):
+            prefetch(place, rows[min(i + 2 * AHEAD, len(rows) - 1)])
+            own = place[rows[i]]
+            order[number * BUCKET + own + taken[own]] = rows[i]
+            taken[own] += 1
+        begin = end
 
 
 def parents_of(labels: np.ndarray) -> np.ndarray:
@@ -337,8 +433,12 @@ def _deal(kinds: np.ndarray, used: np.ndarray, table: np.ndarray) -> None:
 @kernel
 def _swap(table: np.ndarray, picks: np.ndarray) -> None:
     """Exchange two cells if both rows still hold different kinds afterwards."""
-    width = table.shape[1]
+    width, cells = table.shape[1], table.reshape(-1)
     for n in range(picks.shape[0]):
+        coming = min(n + AHEAD, picks.shape[0] - 1)
+        for pick in picks[coming]:
+            for cell in range(pick - pick % width, pick - pick % width + width, LINE):
+                prefetch(cells, cell)
         row, column = picks[n, 0] // width, picks[n, 0] % width
         other, place = picks[n, 1] // width, picks[n, 1] % width
         one, two = table[row, column], table[other, place]

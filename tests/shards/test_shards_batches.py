@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import InvalidData, Resumable, UsageError
+from hgld.shards import sampling
 from hgld.shards.batches import (
     BatchOptions,
     BatchPlan,
@@ -19,7 +20,7 @@ from hgld.shards.batches import (
     part_of_rank,
     plan_epoch,
 )
-from hgld.shards.sampling import count_rows, deal_rows
+from hgld.shards.sampling import count_rows, deal_rows, shuffle_classes
 from hgld.shards.shard_plan import plan_split
 from hgld.shards.window import draw_groups_from_window
 
@@ -48,6 +49,22 @@ def test_every_batch_has_p_classes_with_k_images(
         assert len(finest) == classes and (counts == images).all()
         assert len(set(batch.tolist())) == classes * images
     assert len(np.unique(plan)) == plan.size  # no image twice in an epoch
+
+
+@pytest.mark.parametrize("classes", [1, 3, 30_000, 1 << 24])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_classes_are_grouped_as_by_a_shuffle_and_a_stable_sort(classes: int, dtype: type) -> None:
+    labels = np.random.default_rng(0).integers(0, classes, 200_000, dtype)
+    labels[:150_000:2] = labels[0]  # more of one class than a bucket has rows
+    random, plain = np.random.default_rng(5), np.random.default_rng(5)
+    order, first, size = shuffle_classes(labels, random)
+    rows = np.arange(len(labels))
+    plain.shuffle(rows)
+    expected = rows[np.argsort(labels[rows], kind="stable")]
+    assert order.tolist() == expected.tolist()
+    assert first.tolist() == np.unique(labels[expected], return_index=True)[1].tolist()
+    assert size.tolist() == np.unique(labels, return_counts=True)[1].tolist()
+    assert random.integers(1 << 60) == plain.integers(1 << 60)  # as many numbers were drawn
 
 
 @given(sizes, st.integers(2, 4))
@@ -616,3 +633,29 @@ def test_many_swaps_drawn_in_pieces_are_those_drawn_at_once() -> None:
     random = np.random.default_rng(5)
     parts = [random.integers(0, 999_983, (n, 2)) for n in (3_001, 1_024, 2_976)]
     assert np.array_equal(np.concatenate(parts), whole)
+
+
+def test_arrays_of_many_samples_are_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = recorded_samples()
+    rows = pd.DataFrame({"shard": held.shards.astype(str), "run": held.runs})
+    rows[[f"level_{level}" for level in (1, 2, 3)]] = held.labels
+    plain = Samples.of_index(rows)
+    monkeypatch.setattr(sampling, "MANY", 1000)
+    monkeypatch.setattr(sampling, "PIECE", 300)
+    in_files = Samples.of_index(rows)
+    for name, array in vars(in_files).items():
+        assert isinstance(array, np.memmap) and (array == getattr(plain, name)).all()
+    for options in (BatchOptions(16, 4), BatchOptions(16, 4, order="shards", window=64)):
+        one, other = (BatchPlan(samples, options, seed=3) for samples in (plain, in_files))
+        assert (one.rows(1) == other.rows(1)).all()
+        assert one.fingerprint == other.fingerprint
+
+
+def test_a_disk_without_room_for_the_samples_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sampling, "MANY", 10)
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(Resumable, match=r"no room for 0\.0 GB .*No space left.*; make room"):
+        Samples.of_labels(np.zeros((11, 1), np.int32))
