@@ -59,6 +59,7 @@ record: install
 	-$(BIN)/python -m tests.benchmarks --part webdataset --out $(RESULTS)/bench-webdataset.json
 	-$(BIN)/python -m tests.benchmarks --part suspects --out $(RESULTS)/bench-suspects.json
 	-$(BIN)/python -m tests.benchmarks --part full-size --out $(RESULTS)/bench-full-size.json
+	-$(BIN)/python -m tests.benchmarks --part large-plan --out $(RESULTS)/bench-large-plan.json
 	-$(BIN)/python -m tests.benchmarks --part gallery --out $(RESULTS)/bench-gallery.json
 	-$(BIN)/python -m tests.benchmarks --part growth --out $(RESULTS)/bench-growth.json
 	$(BIN)/python -m pipelines.record pages
