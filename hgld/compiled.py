@@ -1,6 +1,8 @@
 """Compile loops with numba: cached on disk, without the interpreter lock, without zero checks.
 
 By default numba checks each division for zero, which prevents vectorised loops (ten times slower).
+Python calls a ``kernel``; kernels call ``inner``, ``fast`` and ``part``, which have no code to be
+called from Python and are not kept by themselves: both took a third of the time to compile.
 ``fast`` also allows sums to be reordered; use it only for short loops. ``part`` inlines a function
 that runs once per score: a call costs as much as its work.
 
@@ -16,7 +18,7 @@ is not changed. numba keeps kernels of other features apart.
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -26,26 +28,49 @@ import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils, codegen, config
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 
 Array = np.ndarray[Any, Any]
 IMPORTED = re.compile(rb"^from hgld\.([\w.]+) import", re.M)
+COMMON: Mapping[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}  # C calls none
 ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # no "ninf": scores may be infinite
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use."""
-    return _compiled(function)
+    """Compile on first use, and keep the machine code; for functions that Python calls."""
+    found = numba.njit(nogil=True, **COMMON)(function)
+    try:
+        found.enable_caching()
+    except RuntimeError:  # no writable folder
+        _warn_uncached()
+    file = getattr(found._cache, "_cache_file", None)
+    if file is not None:
+        # numba's own stamp covers one file only
+        file._source_stamp = STAMP
+        # compared before numba unpickles the rest, which would fail on a renamed class
+        file._version = f"{numba.__version__} {STAMP}"
+    compiled: Callable[..., Any] = found
+    return compiled
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with the kernels that call it; Python runs the function itself."""
+    return _within_kernels(function)
 
 
 def fast(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile on first use, with sums in any order."""
-    return _compiled(function, fastmath=ANY_ORDER)
+    """Like ``inner``, with sums in any order."""
+    return _within_kernels(function, fastmath=ANY_ORDER)
 
 
 def part(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile into the kernels that call it."""
-    return _compiled(function, forceinline=True)
+    """Like ``inner``, but compile it into each place that calls it."""
+    return _within_kernels(function, forceinline=True)
+
+
+def _within_kernels(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    compiled: Callable[..., Any] = register_jitable(**COMMON, **options)(function)
+    return compiled
 
 
 def _prefetch(typing: Any, array: Any, index: Any) -> Any:
@@ -71,22 +96,6 @@ def _prefetch(typing: Any, array: Any, index: Any) -> Any:
 
 
 prefetch: Callable[..., None] = intrinsic(_prefetch)
-
-
-def _compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    found = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    try:
-        found.enable_caching()
-    except RuntimeError:  # no writable folder
-        _warn_uncached()
-    file = getattr(found._cache, "_cache_file", None)
-    if file is not None:
-        # numba's own stamp covers one file only
-        file._source_stamp = STAMP
-        # compared before numba unpickles the rest, which would fail on a renamed class
-        file._version = f"{numba.__version__} {STAMP}"
-    compiled: Callable[..., Any] = found
-    return compiled
 
 
 @cache

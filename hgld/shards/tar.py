@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from hgld.artifacts import size_of_file
-from hgld.compiled import kernel
+from hgld.compiled import inner, kernel
 from hgld.errors import InvalidData
 
 BLOCK = 512  # size of a header, and the unit that data are padded to
@@ -189,7 +189,7 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
                 records, start = {}, None
 
 
-@kernel
+@inner
 def _number(data: np.ndarray, start: int, stop: int) -> int:
     """Octal number between blanks or zero bytes; -1 for anything else."""
     value, place = 0, start
@@ -204,7 +204,7 @@ def _number(data: np.ndarray, start: int, stop: int) -> int:
     return value
 
 
-@kernel
+@inner
 def _size(data: np.ndarray, start: int) -> int:
     """Size in a header: octal digits, or base 256 if the first bit is set; -1 if it is neither."""
     octal: int = _number(data, start, start + 12)
@@ -218,7 +218,7 @@ def _size(data: np.ndarray, start: int) -> int:
     return value
 
 
-@kernel
+@inner
 def _sum(data: np.ndarray) -> tuple[int, int]:
     """Sum of the bytes, and how many are above 127; a loop over a slice is vectorised."""
     summed, high = 0, 0

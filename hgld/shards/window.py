@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.compiled import kernel
+from hgld.compiled import inner, kernel
 
 # Knuth's MMIX linear congruential generator: the same draws in every version of numpy and numba.
 _MULTIPLIER = np.uint64(6364136223846793005)
@@ -74,7 +74,7 @@ def _queue_runs(
     return queues.astype(np.int64), bounds.astype(np.int64)
 
 
-@kernel
+@inner
 def _draw_below(random: np.ndarray, below: int) -> int:
     """Return a number in 0 .. below - 1, and advance the state."""
     random[0] = random[0] * _MULTIPLIER + _INCREMENT
@@ -82,7 +82,7 @@ def _draw_below(random: np.ndarray, below: int) -> int:
     return int(np.int64(random[0] >> np.uint64(33)) % below)
 
 
-@kernel
+@inner
 def _draw_place(
     runs: np.ndarray, first: int, left: np.ndarray, ended: bool, random: np.ndarray
 ) -> int:
@@ -262,7 +262,7 @@ def _play_groups(
     return table.shape[0], peak
 
 
-@kernel
+@inner
 def _count_ready(runs: _Runs, width: int) -> int:
     """Open runs that do not wait for other classes of their parent."""
     ready = 0
@@ -272,7 +272,7 @@ def _count_ready(runs: _Runs, width: int) -> int:
     return ready
 
 
-@kernel
+@inner
 def _open(runs: _Runs, count: int, run: int) -> None:
     runs.opened[count] = run
     parent, class_of = runs.parents[run], runs.classes[run]
@@ -281,7 +281,7 @@ def _open(runs: _Runs, count: int, run: int) -> None:
     runs.runs_in[parent] += 1
 
 
-@kernel
+@inner
 def _choose_parent(runs: _Runs, width: int, used: np.ndarray, step: int, random: np.ndarray) -> int:
     """Draw a parent with enough classes, weighted by its open runs; -1 if there is none."""
     free = 0
@@ -299,7 +299,7 @@ def _choose_parent(runs: _Runs, width: int, used: np.ndarray, step: int, random:
     return -1
 
 
-@kernel
+@inner
 def _take(
     runs: _Runs,
     count: int,
@@ -333,7 +333,7 @@ def _take(
                 return
 
 
-@kernel
+@inner
 def _close(runs: _Runs, count: int) -> int:
     """Close the exhausted runs; return how many stay open."""
     kept = 0

@@ -183,7 +183,7 @@ def test_a_row_is_sorted_whatever_stretches_its_range(far, size) -> None:
     scores[0] += np.float32(far)
     levels = (np.arange(size) % 4 - 1).astype(np.int8)
     row = new_row(size, 2, np.dtype(np.float32))
-    present = sort_row(scores, levels, row)
+    present = compiled.kernel(sort_row)(scores, levels, row)
     there = np.flatnonzero(levels >= 0)
     by_score = there[np.argsort(scores[there], kind="stable")]
     np.testing.assert_array_equal(row.col[:present], by_score)
@@ -211,6 +211,23 @@ def test_a_kernel_is_compiled_anew_when_any_file_with_kernels_changes(
     before = compiled._stamp()
     (tmp_path / "other.py").write_text("X = 3\n")  # a kernel holds the value of a constant
     assert compiled._stamp() != before
+
+
+def test_a_kernel_is_kept_in_one_file_with_all_that_it_calls(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    @compiled.inner
+    def half(x: float) -> float:
+        return x / 2.0
+
+    @compiled.kernel
+    def quarter(x: float) -> float:
+        return half(half(x))
+
+    assert (half(3.0), quarter(3.0)) == (1.5, 0.75)
+    assert [file.name.split("-")[0] for file in tmp_path.rglob("*.nbc")] == [
+        "test_rank_kernels.test_a_kernel_is_kept_in_one_file_with_all_that_it_calls.locals.quarter"
+    ]
 
 
 def test_kept_kernels_that_know_a_class_of_another_name_are_compiled_anew(tmp_path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.compiled import Array, fast, kernel, part
+from hgld.compiled import Array, fast, inner, kernel, part
 from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.kernels.sort import SortedRow, new_row, sort_row
 from hgld.ranking.kernels.step_sums import (
@@ -185,7 +185,7 @@ def _count_pairs(scores: Array, levels: Array, num_levels: int, rule: Rule) -> t
     return visits / len(scores), pairs / len(scores)
 
 
-@kernel
+@inner
 def normaliser(rel: Array, counts: Array, rule: Rule) -> float:
     """Divisor of the sum over positives: the total relevance, or the ideal DCG."""
     total = 0.0
@@ -247,7 +247,7 @@ def worth(
     return value, slope
 
 
-@kernel
+@inner
 def shares_of(rule: Rule, positives: int) -> Array:
     """Value of a found positive, by cut-off: 1 / min(k, P), divided for the mean over cut-offs."""
     shares = np.empty(rule.ks.shape[0])
@@ -256,7 +256,7 @@ def shares_of(rule: Rule, positives: int) -> Array:
     return shares
 
 
-@kernel
+@inner
 def close_full(rule: Rule, found: Array, shares: Array) -> float:
     """Close the clipped cut-offs that found more than k positives; return their total value."""
     given = 0.0
@@ -361,7 +361,7 @@ def run_rows(
             gradient[i, row.col[j]] = groups.own[row.spot[j]]
 
 
-@kernel
+@inner
 def solve_row(
     case: Case,
     rel: Array,
@@ -393,7 +393,7 @@ def solve_row(
     return 1.0 - value - full
 
 
-@kernel
+@inner
 def walk(
     case: Case,
     rel: Array,

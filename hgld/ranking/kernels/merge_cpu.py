@@ -7,7 +7,7 @@ runs, sorted like a row, and written as levels, so that the buffers do not grow 
 
 import numpy as np
 
-from hgld.compiled import Array, kernel
+from hgld.compiled import Array, inner, kernel
 from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
 STEP = 1 << 10  # keys of a run for each of its samples
@@ -43,7 +43,7 @@ def merge_rows(runs: Array, cuts: Array, levels: Array) -> None:
         )
 
 
-@kernel
+@inner
 def merge_below(
     run: Array,
     cuts: Array,
@@ -81,7 +81,7 @@ def merge_below(
     return done
 
 
-@kernel
+@inner
 def sort_near(keys: Array, more: Array) -> None:
     """Sort keys of BELOW bits: their bins are even steps between the first and the last."""
     if keys.shape[0] < 2:

@@ -7,7 +7,7 @@ and y reach. One pass over nested lists therefore gives all metrics of all level
 
 import numpy as np
 
-from hgld.compiled import Array, fast, kernel
+from hgld.compiled import Array, fast, inner, kernel
 
 KINDS = {  # number of each metric; those up to ASI: are of one level
     "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
@@ -55,7 +55,7 @@ def measure_rows(
         )  # fmt: skip
 
 
-@kernel
+@inner
 def list_relevant(levels: Array, ranks: Array, found: Array) -> int:
     """Write ranks and levels of the relevant images, best first; return their number."""
     if count_relevant(levels) >= ranks.shape[0]:
@@ -114,7 +114,7 @@ def vote_rows(paths: Array, images: Array, winners: Array) -> None:
                     most[level], winners[q, level] = total, i
 
 
-@kernel
+@inner
 def metric_row(
     ranks: Array,
     found: Array,
@@ -165,7 +165,7 @@ def metric_row(
             )
 
 
-@kernel
+@inner
 def keep_level(ranks: Array, levels: Array, near: Array, room: Array, level: int) -> int:
     """Copy the images at or above the level to ``near`` and ``room``; return their number."""
     m = 0
@@ -186,7 +186,7 @@ def sum_of_precisions(ranks: Array) -> float:
     return total
 
 
-@kernel
+@inner
 def at_one_level(ranks: Array, kind: int, cut: int, total: float, harmonic: Array) -> float:
     """A metric of the images at or above one level."""
     size = ranks.shape[0]
@@ -213,7 +213,7 @@ def at_one_level(ranks: Array, kind: int, cut: int, total: float, harmonic: Arra
     return float(sum_of_precisions(ranks[:inside]) / min(cut, size))
 
 
-@kernel
+@inner
 def over_levels(
     ranks: Array,
     found: Array,
@@ -260,7 +260,7 @@ def over_levels(
     return float(h_ap(ranks, found, counts, rel, sums) / total)
 
 
-@kernel
+@inner
 def of_heights(ranks: Array, found: Array, counts: Array, kind: int, cut: int) -> float:
     """A metric of the shared levels of the first images themselves."""
     height = counts.shape[0] - 1
@@ -284,7 +284,7 @@ def of_heights(ranks: Array, found: Array, counts: Array, kind: int, cut: int) -
     return float(2.0 * shared / (height * cut + every))  # 2 P R / (P + R)
 
 
-@kernel
+@inner
 def preference_score(ranks: Array, found: Array, counts: Array, cut: int) -> float:
     """HOPS: 1 - the weighted distance from the ideal order, over that of its reverse.
 
@@ -321,7 +321,7 @@ def preference_score(ranks: Array, found: Array, counts: Array, cut: int) -> flo
     return float(max(0.0, 1.0 - apart / worst))
 
 
-@kernel
+@inner
 def weights_between(low: int, high: int, step: int, ends: Array, last: int) -> float:
     """Sum of HOPS's weights of the ranks low + 1 .. high, inside one stretch of the ideal order.
 
@@ -336,7 +336,7 @@ def weights_between(low: int, high: int, step: int, ends: Array, last: int) -> f
     return float(number * (value - fall * (first + (number - 1) / 2) / size))
 
 
-@kernel
+@inner
 def h_ap(ranks: Array, found: Array, counts: Array, rel: Array, sums: Array) -> float:
     """Sum of H-rank+ / rank."""
     growing, last, total = True, 0.0, 0.0
@@ -367,7 +367,7 @@ def h_ap(ranks: Array, found: Array, counts: Array, rel: Array, sums: Array) -> 
     return total
 
 
-@kernel
+@inner
 def ndcg(
     ranks: Array, found: Array, counts: Array, cut: int, logs: Array, discounts: Array
 ) -> float:
@@ -388,7 +388,7 @@ def ndcg(
     return total / ideal
 
 
-@kernel
+@inner
 def set_intersection(ranks: Array, found: Array, counts: Array, harmonic: Array) -> float:
     """Mean over depths 1..P of the overlap by level with the ideal ranking.
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from hgld.compiled import Array, fast, kernel, part
+from hgld.compiled import Array, fast, inner, kernel, part
 from hgld.ranking.kernels.device import (
     COLUMN_BITS,
     LEAST_ROWS,
@@ -171,7 +171,7 @@ def read_levels(keys: Array, levels: Array) -> None:
             levels[j] = np.int8(keys[j] & np.uint64(0xFF))
 
 
-@kernel
+@inner
 def find_first(bits: Array, marks: Array, own: int, keys: Array, more: Array, first: Array) -> None:
     """Write the columns of the first ranks: sort the scores down to the last of them with columns.
 
@@ -219,7 +219,7 @@ def find_span(bits: Array, span: Array) -> bool:
     return bool(high < np.int32(0x7F800000) and low > np.int32(-0x7F800001))
 
 
-@kernel
+@inner
 def find_levels(places: Array, starts: Array, ends: Array, levels: Array) -> None:
     """Level of each image, from its place and the nested ranges of the query's classes."""
     levels[:] = 0
@@ -234,7 +234,7 @@ def add_level(places: Array, start: int, width: int, levels: Array) -> None:
         levels[j] += np.uint8(np.uint32(places[j]) - start < width)
 
 
-@kernel
+@inner
 def fill_keys(scores: Array, bits: Array, levels: Array, span: Array, keys: Array) -> None:
     """Pack the bin in the range, the descending score and the level of each image into one key."""
     low, high = span[0], span[1]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.compiled import Array, fast, kernel
+from hgld.compiled import Array, fast, inner
 
 FEW = 1536  # for fewer, two passes of 8 bits suffice
 LOW, HIGH = 10, 13  # bits of a bin in two digits: above ten, scattered writes leave the cache
@@ -18,7 +18,7 @@ BELOW = 40  # bits of a key below its bin
 BITS = BELOW + LOW + HIGH
 
 
-@kernel
+@inner
 def sort_keys(keys: Array, more: Array) -> None:
     """Sort keys of BITS bits ascending in place, whose first digits are a bin; more: a buffer.
 
@@ -41,7 +41,7 @@ def sort_keys(keys: Array, more: Array) -> None:
             scatter(source, target, digit * LOW, low)
 
 
-@kernel
+@inner
 def count_digits(keys: Array, shift: int, heads: Array) -> None:
     """Add to ``heads`` the number of occurrences of each digit at ``shift``."""
     mask = np.uint64(heads.shape[0] - 1)
@@ -49,7 +49,7 @@ def count_digits(keys: Array, shift: int, heads: Array) -> None:
         heads[(keys[j] >> np.uint64(shift)) & mask] += np.uint32(1)
 
 
-@kernel
+@inner
 def scatter(source: Array, target: Array, shift: int, heads: Array) -> None:
     """Stable sort by the digit at ``shift``, given the number of occurrences of each value."""
     run = np.uint32(0)
@@ -66,7 +66,7 @@ def scatter(source: Array, target: Array, shift: int, heads: Array) -> None:
         heads[digit] = spot + np.uint32(1)
 
 
-@kernel
+@inner
 def insert_keys(keys: Array, most: int) -> bool:
     """Insertion sort of nearly sorted keys; False if it takes too many moves."""
     moves = 0
@@ -129,7 +129,7 @@ def new_row(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Sorte
     )
 
 
-@kernel
+@inner
 def sort_row(scores: Array, levels: Array, row: SortedRow) -> int:
     """Sort the scores in the gallery (level 0 or more); return their number."""
     low, high, present = extremes(scores, levels)
@@ -163,7 +163,7 @@ def extremes(scores: Array, levels: Array) -> tuple[float, float, int]:
     return low, high, present
 
 
-@kernel
+@inner
 def make_keys(scores: Array, levels: Array, low: float, high: float, row: SortedRow) -> None:
     """Write bin and column of each score as a key, sorted by bin."""
     bits = np.uint64(8) if scores.shape[0] < FEW else np.uint64(11)
@@ -187,7 +187,7 @@ def make_keys(scores: Array, levels: Array, low: float, high: float, row: Sorted
     scatter(row.more[:m], row.keys, 32 + bits, second[: last + 1])
 
 
-@kernel
+@inner
 def insert(val: Array, col: Array, most: int) -> bool:
     """Insertion sort of nearly sorted scores and columns; False if it takes too many moves."""
     moves = 0
@@ -206,7 +206,7 @@ def insert(val: Array, col: Array, most: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def shell_sort(val: Array, col: Array) -> None:
     """Sort scores, equal ones by column; ``np.argsort`` takes three more seconds to compile."""
     gap = 1
@@ -222,7 +222,7 @@ def shell_sort(val: Array, col: Array) -> None:
         gap //= 3
 
 
-@kernel
+@inner
 def group(levels: Array, present: int, row: SortedRow) -> None:
     """Write levels in the order of scores, and the spot of each score when sorted by level."""
     row.counts[:] = 0

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hgld.compiled import Array, fast, kernel, part
+from hgld.compiled import Array, fast, inner, part
 from hgld.ranking.kernels.sort import SortedRow
 
 
@@ -104,7 +104,7 @@ def sigmoids(g: Array, f: float, lo: int, hi: int, slope: Array) -> tuple[float,
     return np.float64(total), np.float64(slopes)
 
 
-@kernel
+@inner
 def sigmoids_each(
     val: Array, s: float, tau: float, lo: int, hi: int, slope: Array
 ) -> tuple[float, float]:
@@ -194,7 +194,7 @@ def fit_tail(edge: float) -> Array:
     return np.array(found)
 
 
-@kernel
+@inner
 def exponentials(tau: float, low: float, span: float, row: SortedRow, groups: Groups) -> None:
     """Write exp(-s / tau), up to a factor of the row, for all its scores by level."""
     start = np.exp(span / 2.0)
@@ -220,7 +220,7 @@ def small_exp(x: float) -> float:
     return 1.0 + x * (1.0 + x * (0.5 + x * y))
 
 
-@kernel
+@inner
 def prepare_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
     """Compute the running sums of each level, and clear the slopes to be accumulated."""
     groups.own[: row.starts[row.starts.shape[0] - 1]] = 0.0
@@ -236,7 +236,7 @@ def prepare_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
             sum_above(groups.down[first:last], groups.above[a:b])
 
 
-@kernel
+@inner
 def sum_below(down: Array, below: Array) -> None:
     """Running sums of 1/down and its square over the scores before each index."""
     a, b = 0.0, 0.0
@@ -250,7 +250,7 @@ def sum_below(down: Array, below: Array) -> None:
     below[down.shape[0], 1] = b
 
 
-@kernel
+@inner
 def sum_values(val: Array, above: Array) -> None:
     """Running sums of scores from each index on."""
     s = 0.0
@@ -260,7 +260,7 @@ def sum_values(val: Array, above: Array) -> None:
         above[p, 0] = s
 
 
-@kernel
+@inner
 def sum_above(down: Array, above: Array) -> None:
     """Running sums of down and its square from each index on."""
     a, b = 0.0, 0.0
@@ -290,7 +290,7 @@ def leave_powers(
     left[at, column + 1] += weight * d * x * x
 
 
-@kernel
+@inner
 def add_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
     """Add to each score's slope the weights that positives assigned to it."""
     for v in range(row.counts.shape[0]):
@@ -304,7 +304,7 @@ def add_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
             add_from_below(groups.to_above[a:b], down, own)
 
 
-@kernel
+@inner
 def add_flat(left: Array, own: Array) -> None:
     """Slopes of the linear part; each weight is stored at its first score."""
     run = 0.0
@@ -313,7 +313,7 @@ def add_flat(left: Array, own: Array) -> None:
         own[p] += run
 
 
-@kernel
+@inner
 def add_from_above(left: Array, down: Array, own: Array) -> None:
     """Slopes by powers of x; each weight is stored one after its last score."""
     a, b = 0.0, 0.0
@@ -324,7 +324,7 @@ def add_from_above(left: Array, down: Array, own: Array) -> None:
         own[p] += (a + b * up) * up
 
 
-@kernel
+@inner
 def add_from_below(left: Array, down: Array, own: Array) -> None:
     """Slopes by powers of x; each weight is stored at its first score."""
     a, b = 0.0, 0.0
@@ -385,7 +385,7 @@ def new_nodes(size: int, num_levels: int, span: float) -> Nodes:
     )
 
 
-@kernel
+@inner
 def count_all(
     tau: float, low: float, smooth: bool, row: SortedRow, groups: Groups, nodes: Nodes
 ) -> None:
@@ -411,7 +411,7 @@ def count_all(
     nodes.weights[:] = 0.0
 
 
-@kernel
+@inner
 def pull_all(tau: float, smooth: bool, row: SortedRow, groups: Groups, nodes: Nodes) -> None:
     """Compute the slope of every score from the weights of the positives for its level."""
     n = row.starts[row.starts.shape[0] - 1]
@@ -478,21 +478,21 @@ def read(
         out[p] += total * scale
 
 
-@kernel
+@inner
 def sum_sigma(mass: Array, out: Array) -> None:
     """Convolve the mass with sigma, at every node."""
     filter_near(mass, SIGMA, out)
     add_tails(mass, out, TAIL[0], TAIL[1], 1.0)
 
 
-@kernel
+@inner
 def sum_slopes(mass: Array, out: Array) -> None:
     """Convolve the mass with sigma (1 - sigma), which is symmetric, at every node."""
     filter_near(mass, SLOPE, out)
     add_tails(mass, out, TAIL[2], TAIL[3], 0.0)
 
 
-@kernel
+@inner
 def filter_near(mass: Array, taps: Array, out: Array) -> None:
     """Convolve with the 63 taps in reach, seven at a time."""
     out[:] = 0
@@ -511,7 +511,7 @@ def add_seven(mass: Array, taps: Array, out: Array) -> None:
         out[c] += near + far + t5 * mass[c + np.uint64(5)] + t6 * mass[c + np.uint64(6)]
 
 
-@kernel
+@inner
 def add_tails(mass: Array, out: Array, first: float, second: float, end: float) -> None:
     """Add the tails of the nodes out of the filter's reach, by two decaying sums on each side.
 
