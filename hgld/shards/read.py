@@ -76,18 +76,18 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         self.labels = labels_of(rows)  # (N, L)
         remote = isinstance(self.folder, str)
         self._files = None if remote else FileReader(self.folder)
-        self._keys = rows["key"].to_numpy(object)
+        self._keys = rows["key"].array  # texts of Arrow: objects are copied into forked workers
         shard = rows["shard"].astype("category")
         self._names = [str(name) for name in shard.cat.categories]
-        self.shards = shard.cat.codes.to_numpy(np.int64, copy=True)
-        self.places = whole_numbers(rows, ["offset", "size_bytes"])  # (N, 2)
+        # Plain arrays return a number in a third of numpy's time, and forked workers share them.
+        self._shard_of = array("q", shard.cat.codes.to_numpy(np.int64).tobytes())
+        self._place_of = array("q", whole_numbers(rows, ["offset", "size_bytes"]).tobytes())
+        self.shards = np.frombuffer(self._shard_of, np.int64)
+        self.places = np.frombuffer(self._place_of, np.int64).reshape(-1, 2)
         checked = IMAGE_CRC32 in rows
         self._crc32 = array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes()) if checked else None
         boxed = set(BOX) <= set(rows)
         self._boxes = rows[list(BOX)].to_numpy(np.float64) if boxed else None  # (N, 4)
-        # Plain arrays return a number in a third of numpy's time, and forked workers share them.
-        columns = (self.shards, self.places[:, 0], self.places[:, 1])
-        self._find = tuple(array("q", column.tobytes()) for column in columns)
         self._cache = RangeCache(str(self.folder), cache_gb) if remote else None
         if remote:
             self._ranges, self._range_of = self._cut_ranges(cache_gb * 1e9)
@@ -108,21 +108,18 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         """
         name = partial(self.name, number)
         crc32 = self._crc32[number] if self._crc32 else None
-        if jpeg is None and self._files is not None:
-            jpeg = self._files.read_image(*self._place(number), crc32, self._keys[number])
-        else:
-            jpeg = self.read_bytes(number) if jpeg is None else jpeg
-            try:
-                require_intact(jpeg, crc32, name)
-            except DamagedImage:
-                if self._cache is None:
-                    raise
-                # The damage may be that of one answer or of the cache's disk.
-                shard, offset, size = self._ranges[self._range_of[number]].tolist()
-                self._cache.require_unchanged(self._names[shard])
-                self._cache.drop((self._names[shard], offset, size))
-                jpeg = self.read_bytes(number)
-                require_intact(jpeg, crc32, name)
+        jpeg = self.read_bytes(number) if jpeg is None else jpeg
+        try:
+            require_intact(jpeg, crc32, name)
+        except DamagedImage:
+            if self._cache is None:
+                raise
+            # The damage may be that of one answer or of the cache's disk.
+            shard, offset, size = self._ranges[self._range_of[number]].tolist()
+            self._cache.require_unchanged(self._names[shard])
+            self._cache.drop((self._names[shard], offset, size))
+            jpeg = self.read_bytes(number)
+            require_intact(jpeg, crc32, name)
         image = decode_image(jpeg, name)
         if self._boxes is not None:
             image.info[WHOLE_SIDE] = max(image.size)
@@ -151,8 +148,8 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return next(bytes(jpeg) for _, jpeg in self.iterate([number]))
 
     def _place(self, number: int) -> tuple[str, int, int]:
-        shard, offset, size = self._find
-        return self._names[shard[number]], offset[number], size[number]
+        offset, size = self._place_of[2 * number], self._place_of[2 * number + 1]
+        return self._names[self._shard_of[number]], offset, size
 
     @property
     def is_remote(self) -> bool:
