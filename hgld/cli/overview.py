@@ -131,14 +131,16 @@ def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:
     _print_row("disk", f"{peak}; {size_text(disks[0].free_bytes)} free in {source}")
     _print_lack(found.peak_bytes - found.there_bytes - disks[0].free_bytes)
     shards, last = f"about {size_text(found.shards_bytes)} more, once export has run", disks[-1]
-    if url := runner.workspace.pipeline.export.out:
+    url = runner.workspace.pipeline.export.out
+    if url:
         place = f"; at {url}"
     elif len(disks) == 1:
         place = f": {size_text(found.most_bytes)} at most, in all"
     else:
         place = f"; {size_text(last.free_bytes)} free in {last.folder}"
     _print_row("shards", shards + place)
-    _print_lack(last.need_bytes - last.free_bytes)
+    if not url:
+        _print_lack(last.need_bytes - last.free_bytes)
     _print_row("time", _fetch_time(runner, found.to_load_bytes, megabytes_per_second))
 
 

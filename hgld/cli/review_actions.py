@@ -453,7 +453,6 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     options = runner.workspace.pipeline.cluster
     columns = [f"level_{name}" for name in options.levels[:-1]]
     summary = runner.read("cluster_summary", runner.stage("review"))
-
     if not set(columns) <= set(summary):
         raise UsageError(
             "the levels above the clusters are not clustered; set cluster.above to the numbers of "

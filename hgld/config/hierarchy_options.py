@@ -15,6 +15,7 @@ from hgld.config.option_types import (
     WebAddress,
     files_of_models,
 )
+from hgld.words import count_text
 
 LanguageCode = Annotated[str, Field(pattern=r"^[a-z]+(-[a-z0-9]+)*$")]
 ItemId = Annotated[str, Field(pattern=r"^Q[1-9]\d*$")]
@@ -238,7 +239,8 @@ class ClusterOptions(Options):
             *above, clusters = levels
             raise ValueError(
                 f"{levels} are numbers, and levels are names; for that many clusters, coarse to "
-                f"fine, give {len(levels)} names, above = {above} and clusters = {clusters}"
+                f"fine, give {count_text(len(levels), 'name')}, above = {above} and "
+                f"clusters = {clusters}"
             )
         return levels
 

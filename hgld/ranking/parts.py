@@ -88,6 +88,8 @@ def rank_part(
     counts = ranges.counts().cpu().numpy()
     rows = np.full(len(query), -1)
     if own is not None:
+        if own.shape != (len(query),):
+            raise ShapeError(f"own has shape {tuple(own.shape)}; expected ({len(query)},)")
         rows = as_ids(own[:, None], "own")[:, 0].cpu().numpy()
         _check_own(rows, query_labels.cpu().numpy(), part_labels.cpu().numpy())
     counts[:, -1] -= rows >= 0
@@ -102,10 +104,10 @@ def _check_own(own: Array, query_labels: Array, part_labels: Array) -> None:
     """Raise ShapeError unless each row is -1, or one of the part with the labels of its query."""
     inside = own >= 0
     size, found = len(part_labels), own[inside]
-    if own.shape != query_labels.shape[:1] or (own < -1).any() or (found >= size).any():
+    if (own < -1).any() or (found >= size).any():
         raise ShapeError(
-            f"own has {len(own)} rows from {own.min()} to {own.max()}; expected one for each of "
-            f"{len(query_labels)} queries, from 0 to {size - 1} within the part, or -1"
+            f"own has rows from {own.min()} to {own.max()}; expected 0 to {size - 1} within the "
+            "part, or -1"
         )
     if (part_labels[found] != query_labels[inside]).any():
         raise ShapeError(

@@ -315,7 +315,8 @@ def _edits(
         staying = _staying(acts, here)
         centres = np.array([here.vectors[here.rows[c]].mean(axis=0) for c in staying])
         nearest_of = cdist(here.vectors[rows], centres).argmin(axis=1)
-        anchors = [here.medoid(here.rows[staying[i]]) for i in nearest_of]
+        nearest = {i: here.medoid(here.rows[staying[i]]) for i in {*nearest_of}}
+        anchors = [nearest[i] for i in nearest_of]
     else:
         return []
     pairs = zip(here.keys_of(cluster), anchors, strict=True)

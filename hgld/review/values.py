@@ -161,12 +161,13 @@ def followed(ids: Sequence[str], history: Sequence[Decision]) -> tuple[str, ...]
     A decision that follows a renamed supercategory is the same decision as the one before.
     """
     now, edits = set(ids), set[str]()
-    for row in history:
-        if not (row.entry.endswith(EDITS) and row.supersedes and edits.issuperset(row.undoes)):
-            continue
-        edits.add(row.id)
-        if now.issuperset(row.supersedes):
-            now = now.difference(row.supersedes) | {row.id}
+    rows = [row for row in history if row.entry.endswith(EDITS) and row.supersedes]
+    # the rows of a file may be in any order
+    while more := {row.id for row in rows if edits.issuperset(row.undoes)} - edits:
+        edits |= more
+    rows = [row for row in rows if row.id in edits]
+    while row := next((one for one in rows if now.issuperset(one.supersedes)), None):
+        now = now.difference(row.supersedes) | {row.id}
     return tuple(sorted(now))
 
 

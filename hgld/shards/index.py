@@ -202,7 +202,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> parquet.ParquetFile:
-    file = parquet.ParquetFile(path)
+    file = parquet.ParquetFile(path, pre_buffer=False)  # its buffer is for one reading thread
     count = file.metadata.num_rows
     # a forged row count must not allocate memory
     if count > path.stat().st_size / LEAST_ROW:

@@ -191,7 +191,8 @@ def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the rows in order, some at a time; of a map, give the memory of its pages back."""
     for first in range(0, len(array), PIECE):
         yield array[first : first + PIECE]
-        if isinstance(array, np.memmap):
+        # not of a copy of a map, nor of pages that hold changes
+        if getattr(array, "mode", None) == "r":
             array._mmap.madvise(MADV_DONTNEED)  # type: ignore[attr-defined]
 
 

@@ -1,5 +1,6 @@
 """Decisions and sheets around renames of supercategories, undos, and values that get a QID."""
 
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from hgld.review.sheets import hints_of, list_values
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 from hgld.review.undo import undo_decisions, undo_entry
+from hgld.review.values import followed
+from hgld.tasks import watched_by
 
 Row = dict[str, str]
 CLUSTERS = table_of("clusters", [
@@ -216,3 +219,39 @@ def test_a_conflict_on_a_label_is_settled_by_the_decision_on_its_id() -> None:
     assert [fault for _, fault in check_decisions(both, TAXONOMY)]
     settled = decided(supersedes=" ".join(map(row_id, sides)), when="2026-02-01", entry="dd s")
     assert check_decisions(table_of("decisions", [*sides, settled]), TAXONOMY) == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_sheet_from_between_a_rename_and_its_undo_has_no_older_decision(again: bool) -> None:
+    taxonomy, decisions, edits = rename([decided()])
+    places = table_of("landmark_values", []), table_of("landmarks", [])
+    sheet = list_values(CLUSTERS, *places, taxonomy, decisions, NO_HINTS)
+    back = Taxonomy({"taxonomy": taxonomy}, decisions)
+    (entry,) = (one for one in list_entries(decisions, NO_EDITS, edits) if one.cells)
+    back.undo(entry.cells, entry.rows)
+    undone = back.new_rows("cora", "2026-02-02", "dddd undo")["decisions"]
+    taxonomy, decisions = back.table, pd.concat([decisions, undone], ignore_index=True)
+    if again:
+        taxonomy, decisions, _ = rename(
+            records(decisions), TaxonomyEdit("rename", "church", "minster")
+        )
+    (row,) = (row for row in records(sheet) if row["key"] == "Q1")
+    row = {name: "" if cell != cell else str(cell) for name, cell in row.items()}
+    notices = list[str]()
+    with watched_by(None, notices.append):
+        applied = apply_sheets(
+            {Path(__file__): [Sheet("old.csv", list(row), [SheetRow(2, row)])]}, CLUSTERS,
+            Vectors(["Q1", "Q2"], np.eye(2), {}), taxonomy, decisions, NO_EDITS, NO_HINTS,
+            who="ann", when="2026-03-01",
+        )  # fmt: skip
+    assert (notices, applied.changes) == ([], [])
+    assert of_pub(applied.decisions) == ("minster" if again else "church", "")
+
+
+def test_a_decision_is_followed_through_renames_in_any_order_of_the_rows() -> None:
+    first = decided()
+    second = decided(supercategory="chapel", supersedes=row_id(first), entry="bbbb taxonomy")
+    third = decided(supercategory="minster", supersedes=row_id(second), entry="cccc taxonomy")
+    for rows in permutations([first, second, third]):
+        history = Decided(table_of("decisions", list(rows))).rows()
+        assert followed([row_id(first)], history) == (row_id(third),)

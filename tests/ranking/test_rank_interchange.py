@@ -195,9 +195,11 @@ def test_parts_that_do_not_fit_are_refused(queries, labels, dim, message) -> Non
 @pytest.mark.parametrize(
     ("own", "message"),
     [
-        ([4, 5], "from 4 to 5; expected one for each of 2 queries, from 0 to 3 within the part"),
+        ([4, 5], "from 4 to 5; expected 0 to 3 within the part, or -1"),
         ([0, -2], "from -2 to 0; expected"),
-        ([0], "has 1 rows"),
+        ([0], r"own has shape \(1,\); expected \(2,\)"),
+        ([], r"own has shape \(0,\); expected \(2,\)"),
+        (1, r"own has shape \(\); expected \(2,\)"),
         ([2, 3], "own has rows whose part_labels are not query_labels"),
     ],
 )

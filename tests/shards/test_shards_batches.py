@@ -1,7 +1,9 @@
+import pickle
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -649,6 +651,25 @@ def test_arrays_of_many_samples_are_in_files(monkeypatch: pytest.MonkeyPatch) ->
         one, other = (BatchPlan(samples, options, seed=3) for samples in (plain, in_files))
         assert (one.rows(1) == other.rows(1)).all()
         assert one.fingerprint == other.fingerprint
+
+
+def test_a_plan_of_samples_in_files_may_be_sent_to_another_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampling, "MANY", 4)
+    held = recorded_samples()
+    rows = pd.DataFrame({"shard": held.shards.astype(str), "run": held.runs})
+    rows[[f"level_{level}" for level in (1, 2, 3)]] = held.labels
+    plan = BatchPlan(Samples.of_index(rows), BatchOptions(16, 4), seed=3)
+    assert pickle.loads(pickle.dumps(plan)).fingerprint == plan.fingerprint
+
+
+def test_labels_that_were_changed_in_a_private_map_stay(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.zeros((12, 1), np.int32))
+    labels = np.load(tmp_path / "labels.npy", mmap_mode="c")
+    labels[6:] = 1
+    list(sampling.pieces(labels))
+    assert labels[:, 0].tolist() == [0] * 6 + [1] * 6
 
 
 def test_a_disk_without_room_for_the_samples_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,3 +154,7 @@ def test_shards_at_a_url_need_no_space_on_the_disk_of_the_work_folder(
         out = " ".join(capsys.readouterr().out.split())
         assert "NOT ENOUGH" not in out
         assert "about 40 kB more, once export has run; at s3://bucket/set" in out
+    own.write_text(own.read_text().replace(str(tmp_path / "files"), str(tmp_path / "work/files")))
+    with small_disk(tmp_path / "work", 4 * 4096):  # for the files, too
+        assert hgld("fetch", own, "--estimate", "--bandwidth", "1", *remote) == 0
+        assert capsys.readouterr().out.count("NOT ENOUGH") == 1

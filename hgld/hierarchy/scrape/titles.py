@@ -55,10 +55,10 @@ def fault_of_title(title: str) -> str:
     """The reason of MediaWiki why no page can have that title; empty if one can.
 
     Example:
-        >>> fault_of_title("Category:"), fault_of_title("Category:Town hall")
+        >>> fault_of_title("Category:"), fault_of_title("Berlin:")  # no namespace
         ('The requested page title is empty or contains only the name of a namespace.', '')
     """
-    name = title.partition(":")[2] if ":" in title else title
+    name = title.removeprefix("Category:")
     if not name:
         return "The requested page title is empty or contains only the name of a namespace."
     if bad := _ILLEGAL.search(title):
