@@ -36,7 +36,7 @@ from hgld.model.devices import (
     worker_device,
 )
 from hgld.ray_tasks import FileRange, Reserve
-from hgld.shards.index import PHOTO
+from hgld.shards.index import photo_columns
 from hgld.shards.load import ImageLoader
 from hgld.shards.location import tar_folder
 from hgld.shards.read import ShardImages
@@ -265,7 +265,7 @@ def _embed(
 ) -> Iterator[np.ndarray]:
     """Yield (n, D) embeddings, one batch of photos after the other; add to the time spent."""
     label, options = f"Embedding with {task.model.name}", task.options
-    rows = task.rows[[name for name in PHOTO if name in task.rows]]
+    rows = photo_columns(task.rows)
 
     @torch.inference_mode()
     def embed(photos: torch.Tensor) -> np.ndarray:

@@ -27,7 +27,7 @@ from hgld.words import single_blanks
 
 REBUILD = "delete the folder and run export again"
 INDEX_FIRST = "run export first, or `hgld shards index`"
-PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)  # what reads an image
+PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
 
 
@@ -91,7 +91,7 @@ class ShardRows:
     """The rows of one shard in a checked index, read when they are needed.
 
     Like a table, it has a length, columns by name, and ``in`` for a column. Pickled for a worker,
-    it becomes the table of the columns ``PHOTO``.
+    it becomes the table of ``photo_columns``.
 
     Attributes:
         file: the index, open, so that a new one at its path is never read.
@@ -122,7 +122,12 @@ class ShardRows:
         return rows.loc[rows["shard"] == self.shard, list(columns)].reset_index(drop=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return pd.DataFrame, (self[[name for name in PHOTO if name in self]],)
+        return pd.DataFrame, (photo_columns(self),)
+
+
+def photo_columns(rows: "pd.DataFrame | ShardRows") -> pd.DataFrame:
+    """Return the columns that are needed to read images."""
+    return rows[[name for name in PHOTO if name in rows]]
 
 
 def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
