@@ -93,6 +93,11 @@ def test_bom_and_line_ends_do_not_matter(tmp_path: Path, start: bytes, end: byte
     assert read_csv(path, {"id": "text", "n": "int"}).to_numpy().tolist() == [["é", 7]]
 
 
+def test_an_empty_file_of_any_columns_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="the file is empty; expected a header and rows"):
+        read_csv(csv(tmp_path, b""), {})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -214,9 +214,8 @@ def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.Data
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
     except pd.errors.EmptyDataError:
-        raise InvalidData(
-            f"{path}: the file is empty; expected the columns {', '.join(columns)}"
-        ) from None
+        expected = f"the columns {', '.join(columns)}" if columns else "a header and rows"
+        raise InvalidData(f"{path}: the file is empty; expected {expected}") from None
     except (pd.errors.ParserError, ValueError) as error:
         _require_even_rows(path)
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
