@@ -1,19 +1,18 @@
 """Plan an export out of core: which images are exported, and the samples of each shard.
 
 Of an image only numbers are held in memory: the row of its class and its place in the shards. They
-say where its texts go, so these need no sort. The table is read in parts, each part is cut into
-pieces on disk by the place of its rows, and a few shards are put together at a time. A sort of the
-same rows by DuckDB takes three times the CPU time.
+say where its texts go, so these need no sort. The table is read in parts, and each part is cut into
+pieces on disk by the place of its rows; whoever writes a shard puts its pieces together. A sort of
+the same rows by DuckDB takes more than three times the CPU time.
 """
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO
 
 import numpy as np
@@ -34,27 +33,55 @@ from hgld.shards.shard_plan import (
 )
 from hgld.words import level_noun
 
+ByteRange = tuple[int, int]  # offset, bytes
+
 PART = 1 << 18  # rows whose texts are held at a time
-PACKED = pa.ipc.IpcWriteOptions(compression="lz4")
+SMALL = 1 << 8  # rows of a piece on average, at least; smaller ones are mostly overhead
 SEEN = 1 << 20  # source files that are remembered as existing
 
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """The samples of one shard: a range of bytes in the file of a plan."""
+    """The samples of one shard: ranges of bytes in the file of a plan.
+
+    Attributes:
+        file: name of the shard.
+        split: its split.
+        plan: path of the file.
+        start: place of its first sample among those of all shards.
+        stop: place after its last sample.
+        runs: range of its runs.
+        pieces: ranges that hold its images, in any order and among others.
+    """
 
     file: str
+    split: str
     plan: Path
-    offset: int
-    size_bytes: int
+    start: int
+    stop: int
+    runs: ByteRange
+    pieces: Sequence[ByteRange]
+
+    def ranges(self) -> list[ByteRange]:
+        """Offsets and sizes of what is read of the plan."""
+        return [self.runs, *self.pieces]
 
     def read(self) -> pd.DataFrame:
-        """Read columns of images, level_1 .., name_1 .., shard and run, in the order of writing."""
+        """Read columns of images, level_1 .., name_1 .., run, split and shard, as written."""
+        tables = []
         with self.plan.open("rb") as file:
-            file.seek(self.offset)
-            stream = pa.ipc.open_stream(file.read(self.size_bytes))
-        samples: pd.DataFrame = stream.read_pandas()
-        return samples
+            for offset, size in self.ranges():
+                file.seek(offset)
+                tables.append(pa.ipc.open_stream(file.read(size)).read_all())
+        runs, images = tables[0], pa.concat_tables(tables[1:])
+        place = images["place"].to_numpy()
+        order = np.argsort(place)
+        first, last = np.searchsorted(place[order], [self.start, self.stop])
+        own = images.take(pa.array(order[first:last])).drop_columns("place").to_pandas()
+        of_run = np.repeat(np.arange(len(runs)), runs["samples"])
+        known = runs.drop_columns("samples").to_pandas().iloc[of_run].reset_index(drop=True)
+        samples: pd.DataFrame = pd.concat([own, known], axis=1)
+        return samples.assign(split=self.split, shard=self.file)
 
 
 @dataclass(frozen=True)
@@ -196,80 +223,76 @@ def write_plan(
     """
     total = sum(len(plan.order) for plan in plans.values())
     place = np.full(len(labelled.landmarks), -1, np.int32 if total < 1 << 31 else np.int64)
-    names, bounds, runs = list[str](), [0], list[np.ndarray]()
-    for split, plan in plans.items():
-        start, rows = bounds[-1], labelled.rows_of(split)[plan.order]
-        place[rows] = np.arange(start, start + len(rows), dtype=place.dtype)
-        del rows  # as large as the order
-        names += [shard_name(split, number) for number in range(len(plan.shards) - 1)]
-        bounds += (plan.shards[1:] + start).tolist()
-        runs += np.split(plan.runs, plan.shards[1:-1])
-    without_key = labelled.classes.landmarks.drop(columns=["split", "landmark_id"])
-    classes = pa.Table.from_pandas(without_key, preserve_index=False)
-    shards, digest = list[PlannedShard](), sha256()
-    with path.open("wb") as file:
-        ordered = _in_order(labelled, place, bounds, path.parent)
-        for name, run, samples in zip(names, runs, ordered, strict=True):
-            known = classes.take(samples["class"])
-            samples = samples.drop_columns("class")
-            for column in known.column_names:
-                samples = samples.append_column(column, known[column])
-            samples = samples.append_column("shard", pa.array([name] * samples.num_rows))
-            samples = samples.append_column("run", pa.array(run, pa.int64()))
-            buffer = pa.BufferOutputStream()
-            with pa.ipc.new_stream(buffer, samples.schema, options=PACKED) as stream:
-                stream.write_table(samples.combine_chunks())
-            written = memoryview(buffer.getvalue())
-            digest.update(written)
-            shards.append(PlannedShard(name, path, file.tell(), len(written)))
-            file.write(written)
-    return shards, digest.hexdigest()
+    starts, runs = [0], list[ByteRange]()
+    with path.open("wb") as opened:
+        file = _PlanFile(opened)
+        for split, plan in plans.items():
+            rows = labelled.rows_of(split)[plan.order]
+            place[rows] = np.arange(starts[-1], starts[-1] + len(rows), dtype=place.dtype)
+            runs += file.write_runs(labelled, rows, plan)
+            del rows  # as large as the order
+            starts += (plan.shards[1:] + starts[-1]).tolist()
+        # Neighbouring shards share pieces, so that none is tiny.
+        group = np.array(starts[:-1]) // (SMALL * ceil(len(place) / PART))
+        first = np.flatnonzero(np.diff(group, prepend=-1))
+        pieces = file.write_images(labelled, place, np.r_[np.array(starts)[first], total])
+    names = [(split, n) for split, plan in plans.items() for n in range(len(plan.shards) - 1)]
+    ranges = np.searchsorted(first, np.arange(len(names)), side="right") - 1
+    shards = [
+        PlannedShard(shard_name(*name), name[0], path, *bounds, own, pieces[number])
+        for name, bounds, own, number in zip(names, pairwise(starts), runs, ranges, strict=True)
+    ]
+    return shards, file.digest.hexdigest()
 
 
-def _in_order(
-    labelled: LabelledImages, place: np.ndarray, bounds: Sequence[int], folder: Path
-) -> Iterator[pa.Table]:
-    """Yield the rows between two bounds of their places, in order, from the first to the last.
+class _PlanFile:
+    """Tables in a row, each a stream of Arrow."""
 
-    The column "class" is the row of ``classes.landmarks``.
-    """
-    # Bounds of pieces: those of some shards, so that few pieces are read at a time.
-    marks = [0]
-    while marks[-1] < len(bounds) - 1:
-        after = bisect_right(bounds, bounds[marks[-1]] + PART)
-        marks.append(min(max(after - 1, marks[-1] + 1), len(bounds) - 1))
-    edges = np.array([bounds[mark] for mark in marks])
-    with TemporaryFile(dir=folder) as file:
-        pieces, schema = _cut(labelled, place, edges, file)
-        for group, (low, high) in enumerate(pairwise(marks)):
-            parts = []
-            for offset, size in pieces[group]:
-                file.seek(offset)
-                parts.append(pa.ipc.read_record_batch(pa.py_buffer(file.read(size)), schema))
-            rows = pa.Table.from_batches(parts)
-            rows = rows.take(pa.array(np.argsort(rows["place"]))).drop_columns("place")
-            for first, last in pairwise(bounds[low : high + 1]):
-                yield rows.slice(first - bounds[low], last - first)
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = sha256()
 
+    def write_runs(
+        self, labelled: LabelledImages, rows: np.ndarray, plan: SplitPlan
+    ) -> list[ByteRange]:
+        """Write the runs of each shard with their classes, of rows in the order of the plan."""
+        first = np.flatnonzero(np.diff(plan.runs, prepend=-1))  # samples of the runs
+        landmarks, sizes = labelled.landmarks[rows[first]], np.diff(first, append=len(rows))
+        columns = labelled.classes.landmarks.drop(columns=["split", "landmark_id"])
+        classes = pa.Table.from_pandas(columns, preserve_index=False).replace_schema_metadata()
+        written = []
+        for low, high in pairwise(np.searchsorted(first, plan.shards).tolist()):
+            runs = classes.take(pa.array(landmarks[low:high]))
+            runs = runs.append_column("run", pa.array(range(low, high), pa.int64()))
+            runs = runs.append_column("samples", pa.array(sizes[low:high]))
+            written.append(self._write(runs))
+        return written
 
-def _cut(
-    labelled: LabelledImages, place: np.ndarray, edges: np.ndarray, file: IO[bytes]
-) -> tuple[list[list[tuple[int, int]]], pa.Schema]:
-    """Write the rows between two edges of their places in pieces, and return their ranges."""
-    pieces: list[list[tuple[int, int]]] = [[] for _ in edges[1:]]
-    start, schema = 0, pa.schema([])
-    boxes = [name for name in BOX if name in labelled.images.columns()]
-    for batch in labelled.images.batches([*columns_of("images"), *boxes], PART):
-        part = slice(start, start + len(batch))
-        own, start = place[part], part.stop
-        order = np.argsort(own)[np.count_nonzero(own < 0) :]
-        batch = batch.append_column("class", pa.array(labelled.landmarks[part]))
-        batch = batch.append_column("place", pa.array(own)).take(pa.array(order))
-        cuts = np.searchsorted(own[order], edges).tolist()
-        for held, (first, last) in zip(pieces, pairwise(cuts), strict=True):
-            if first < last:
-                piece = batch.slice(first, last - first).serialize()
-                held.append((file.tell(), piece.size))
-                file.write(piece)
-        schema = batch.schema
-    return pieces, schema
+    def write_images(
+        self, labelled: LabelledImages, place: np.ndarray, edges: np.ndarray
+    ) -> list[list[ByteRange]]:
+        """Write the rows between two edges of their places, in pieces in any order."""
+        pieces: list[list[ByteRange]] = [[] for _ in edges[1:]]
+        start, known = 0, labelled.images.columns()
+        columns = [name for name in (*columns_of("images"), *BOX) if name in known]
+        columns.remove("split")
+        for batch in labelled.images.batches(columns, PART):
+            own = place[start : start + len(batch)]
+            start += len(batch)
+            order = np.argsort(own)[np.count_nonzero(own < 0) :]
+            images = batch.append_column("place", pa.array(own)).take(pa.array(order))
+            images = images.replace_schema_metadata()
+            cuts = np.searchsorted(own[order], edges).tolist()
+            for held, (low, high) in zip(pieces, pairwise(cuts), strict=True):
+                if low < high:
+                    held.append(self._write(images.slice(low, high - low)))
+        return pieces
+
+    def _write(self, rows: pa.Table | pa.RecordBatch) -> ByteRange:
+        buffer = pa.BufferOutputStream()
+        with pa.ipc.new_stream(buffer, rows.schema) as stream:
+            stream.write(rows)
+        content = memoryview(buffer.getvalue())
+        self.digest.update(content)
+        self._file.write(content)
+        return self._file.tell() - len(content), len(content)

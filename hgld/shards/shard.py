@@ -86,7 +86,8 @@ class ShardTask:
 
     def reads(self) -> Iterator[FileRange]:
         """Ranges of the files that hold the shard's plan and images."""
-        yield self.planned.plan, self.planned.offset, self.planned.size_bytes
+        for offset, size in self.planned.ranges():
+            yield self.planned.plan, offset, size
         for path, offset, size in self.planned.read()[PLACE].itertuples(index=False):
             yield self.source / path, offset, size
 
@@ -175,7 +176,7 @@ def _write_shard(task: ShardTask) -> None:
         shard.finish()
     facts = {
         "file": task.file,
-        "split": str(samples["split"].iloc[0]),
+        "split": task.planned.split,
         "sha256": shard.sha256,
         "bytes": shard.size_bytes,
         "samples": len(rows),
