@@ -21,9 +21,10 @@ from hgld.artifacts.columns import records
 from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.unread_labels import find_unread
 from hgld.model import load_text_encoder
-from hgld.tasks import track
-from hgld.words import single_blanks
+from hgld.tasks import say, track
+from hgld.words import count_text, single_blanks, some_of
 
 LABEL = "{label}"
 DECIMALS = 6  # float32 has seven digits, and the last one depends on the batch
@@ -70,6 +71,8 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
         options: encoder, prompt, batch_size, device.
         context: not used; every stage gets it.
 
+    Values that the encoder cannot tell apart are named in a notice.
+
     Returns:
         One unit vector for each value, by value key, sorted; no value is dropped.
 
@@ -85,6 +88,13 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
     table = values.assign(key=value_keys(values)).sort_values("key", kind="stable")
     texts = [options.prompt.replace(LABEL, label) for label in table["instance_of"]]
     vectors, made_by = _embed(texts, options)
+    labels = table["instance_of"].tolist()
+    unread = [labels[row] for row in find_unread(labels, vectors).nonzero()[0]]
+    if unread:
+        named = some_of([f"'{label}'" for label in unread], 3)
+        say(f"{count_text(len(unread), 'value')} have the vector of another: {named}; "
+            f"{options.encoder} does not know their letters: decide them by hand, or set "
+            "embed.encoder to a multilingual one")  # fmt: skip
     return Vectors(table["key"].tolist(), vectors, {**made_by, "prompt": options.prompt})
 
 

@@ -30,6 +30,7 @@ from hgld.artifacts.columns import records
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decision
 from hgld.hierarchy.scrape.ancestors import shared_ancestors
+from hgld.hierarchy.unread_labels import find_unread
 from hgld.words import single_blanks
 
 DROP = "drop"  # as a suggestion: that the value is to be dropped
@@ -153,7 +154,8 @@ def fit_model(
     they share ancestors; the fewer values are below one, the more it counts. A text has the
     ancestors of the item that is named as its supercategory or its head noun. A value whose label a
     supercategory had before (``earlier``: from that name to its present one) is an example of it,
-    as are its texts, unless it was decided otherwise.
+    as are its texts, unless it was decided otherwise. Values whose labels the encoder cannot tell
+    apart are like others by their words, photos and ancestors only.
 
     Example:
         >>> taxonomy = pd.DataFrame({"supercategory": ["lake", "mine"], "definition": ["", ""]})
@@ -177,8 +179,10 @@ def fit_model(
     used_vectors = taxonomy_vectors.vectors[used]
     above, of_ancestors = _ancestor_part(clusters, names, ancestry)
     of_photos = _photo_part(keys, used_vectors, label_vectors, image_vectors)
+    own_vectors = label_vectors.vectors[[row_of[key] for key in keys]]
     values, of_texts, scale = _reduce(
-        label_vectors.vectors[[row_of[key] for key in keys]],
+        own_vectors,
+        find_unread(clusters["instance_of"].tolist(), own_vectors),
         used_vectors,
         [*clusters["instance_of"], *names],
         np.hstack([of_photos, of_ancestors]),
@@ -399,15 +403,21 @@ def _ancestor_part(
 
 
 def _reduce(
-    values: np.ndarray, texts: np.ndarray, words: Sequence[str], more: np.ndarray
+    values: np.ndarray,
+    unread: np.ndarray,
+    texts: np.ndarray,
+    words: Sequence[str],
+    more: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values and texts in at most ``DIMENSIONS`` dimensions as int8, and the scale.
 
     The words of the labels are joined to the vectors: "railway bridge" must be near each "bridge";
-    so are more columns (N + T, E), of photos and ancestors.
+    so are more columns (N + T, E), of photos and ancestors. The vectors of ``unread`` values (N,)
+    say nothing and are left out.
     """
     both = np.concatenate([values, texts]).astype(np.float64)
     both = _unit_rows(both - values.mean(axis=0))
+    both[: len(values)][unread] = 0
     hashed = _hashed([Counter(_words(label)) for label in words], WORDS)
     both = np.hstack([both, WORD_SHARE * _unit_rows(hashed), more])
     counts = np.repeat([1.0, TEXT_COUNT], [len(values), len(texts)])

@@ -10,6 +10,7 @@ from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.embed import embed_values
 from hgld.model import load_text_encoder
+from hgld.tasks import watched_by
 
 OPTIONS = EmbedOptions(encoder="offline:minilm", device="cpu")
 VALUES = pd.DataFrame(
@@ -60,3 +61,15 @@ def test_a_prompt_without_a_place_for_the_label_is_refused(context: StageContext
 def test_a_table_without_values_is_one_clear_line(context: StageContext) -> None:
     with pytest.raises(InvalidData, match=r"values\.csv has no rows"):
         embed_values(VALUES[:0], options=OPTIONS, context=context)
+
+
+def test_values_that_the_encoder_cannot_tell_apart_are_named(context: StageContext) -> None:
+    values = VALUES.assign(class_id="", instance_of=["熊猫", "茶杯", "Café", "cafe"])
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        embed_values(values, options=OPTIONS, context=context)
+    assert len(notes) == 1
+    assert notes[0].startswith(
+        "2 values have the vector of another: '熊猫', '茶杯'; offline:minilm"
+    )
+    assert "set embed.encoder to a multilingual one" in notes[0]

@@ -84,6 +84,21 @@ def test_a_value_that_a_supercategory_was_named_after_is_its_example(
     assert model.classes[model.probabilities[LABELS.index("stuff")].argmax()] == name
 
 
+def test_labels_that_the_encoder_cannot_tell_apart_are_not_like_each_other() -> None:
+    same = VECTORS.vectors.copy()
+    same[LABELS.index("stuff")] = same[LABELS.index("thing")]  # as of names in an unknown script
+    answers = ["mine" if label == "thing" else "" for label in LABELS]
+    chances = {
+        (name, label): model.probabilities[LABELS.index(label), model.classes.index("mine")]
+        for name, vectors in (("known", VECTORS), ("same", replace(VECTORS, vectors=same)))
+        if (model := fit_model(VALUES, answers, TAXONOMY, vectors, TEXTS))
+        for label in ("stuff", "pit")
+    }
+    assert chances["known", "stuff"] > 0.7
+    assert chances["same", "stuff"] < 0.6  # a guess
+    assert chances["same", "pit"] > 0.7
+
+
 def test_drops_are_suggested_once_some_are_decided() -> None:
     found = suggested(thing="drop", pond="lake", pit="mine")
     assert found["stuff"].name == "drop"
