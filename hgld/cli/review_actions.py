@@ -443,31 +443,56 @@ def renamed_above(runner: Runner, level: str, old: str, new: str) -> list[Taxono
 
 
 def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
-    """Return an edit that adds each cluster whose name neither is nor was a supercategory.
+    """Return the edits that take over the clusters as supercategories.
 
-    Its kind is the path of its clusters in the levels above (``distinct_names``).
+    Each cluster is added whose name neither is nor was a supercategory. Its kind is the path of its
+    clusters in the levels above (``distinct_names``). If supercategories have an empty kind, as
+    after levels were added to the pipeline, only these are described: as the cluster is that holds
+    most of their values.
 
     Raises:
         UsageError: the levels above are not clustered.
     """
-    options = runner.workspace.pipeline.cluster
+    options, stage = runner.workspace.pipeline.cluster, runner.stage("review")
     columns = [f"level_{name}" for name in options.levels[:-1]]
-    summary = runner.read("cluster_summary", runner.stage("review"))
+    summary = runner.read("cluster_summary", stage)
     if not set(columns) <= set(summary):
+        levels, file = ", ".join(options.levels[:-1]), runner.workspace.pipeline_file
+        first = "" if options.above else f"set cluster.above to the numbers of {levels}, and "
         raise UsageError(
-            "the levels above the clusters are not clustered; set cluster.above to the numbers of "
-            f"{', '.join(options.levels[:-1])}, and run `hgld cluster` on the pipeline"
+            f"the levels above the clusters are not clustered; {first}run `hgld cluster {file}`"
         )
-    known = {name.casefold() for name in _present_names(runner)}
-    edits = dict[str, TaxonomyEdit]()
+    taxonomy = runner.read("taxonomy", stage, empty_kinds=True)
+    present = present_names(taxonomy, runner.read("taxonomy_edits", stage))
+    known = {name.casefold() for name in present}
     filled = summary[summary["values"] > 0]
     names = filled[[*columns, "cluster_name"]].map(proposed_name)
     largest = names.loc[filled.sort_values("values", ascending=False, kind="stable").index]
-    above = distinct_names(largest.to_numpy().tolist(), options.levels)
+    paths = largest.to_numpy().tolist()
+    without = _clusters_of(runner, [n for n, k in present.values() if not k] if columns else [])
+    by_cluster = dict(zip(filled["cluster"], names.to_numpy().tolist(), strict=True))
+    if without:
+        own = [[*by_cluster[cluster][:-1], name] for name, cluster in without.items()]
+        above = distinct_names(own, options.levels)
+        return [TaxonomyEdit("describe", n, kind=KIND_SEPARATOR.join(above[n])) for n in without]
+    above = distinct_names(paths, options.levels)
+    edits = dict[str, TaxonomyEdit]()
     for name in names["cluster_name"]:
         edit = TaxonomyEdit("add", name, kind=KIND_SEPARATOR.join(above[name]))
         edits.setdefault(name.casefold(), edit)
     return [edit for name, edit in edits.items() if name not in known]
+
+
+def _clusters_of(runner: Runner, names: Iterable[str]) -> dict[str, int]:
+    """Return supercategory -> the cluster with most of its decided values, if it has any."""
+    clusters = read_clusters(runner)
+    cluster_of = dict(zip(value_keys(clusters), clusters["cluster"], strict=True))
+    taxonomy, found = _open_taxonomy(runner), dict[str, int]()
+    for name in dict.fromkeys(names):
+        own = [cluster_of[key] for key in taxonomy.decided_as(name) if key in cluster_of]
+        if own:
+            found[name] = min(own, key=lambda cluster: (-own.count(cluster), cluster))
+    return found
 
 
 def edited_words(counts: Mapping[str, int]) -> str:
@@ -505,7 +530,7 @@ def list_decided(runner: Runner, name: str) -> list[dict[str, str]]:
 def _open_taxonomy(runner: Runner) -> Taxonomy:
     stage, tables = runner.stage("review"), {}
     for name in EDITED:
-        runner.read(name, stage)  # checks it
+        runner.read(name, stage, empty_kinds=True)  # checks it
         path = runner.workspace.path(name)
         if path.is_file():  # with the columns that people added
             tables[name] = pd.concat(parse_csv(path, declared_table(name).columns))

@@ -62,7 +62,11 @@ def add(runner: "Runner", name: New, kind: Kind = "", definition: Definition = N
 @app.command("propose")
 @on_pipeline
 def propose(runner: "Runner") -> None:
-    """Add each cluster as a supercategory, with its levels above."""
+    """Add each cluster as a supercategory, with its levels above.
+
+    If supercategories have no levels above yet, these get those of the cluster of most of their
+    values, and none is added.
+    """
     from hgld.cli.review_actions import proposed_edits
 
     _make(runner, proposed_edits(runner))

@@ -73,8 +73,12 @@ def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
     return [fault for _, fault in _tree_faults(kinds.items(), levels)]
 
 
-def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> None:
+def require_kinds(
+    taxonomy: pd.DataFrame, levels: Sequence[str], path: Path, *, allow_empty: bool = False
+) -> None:
     """Require different names, and kinds of these levels that form a tree.
+
+    With ``allow_empty`` a kind may be empty, as after levels were added to the pipeline.
 
     Raises:
         InvalidData: all faults, with their rows.
@@ -89,6 +93,8 @@ def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> 
             faults.append((place, f"supercategory '{name}' is there already, as '{twin}'"))
         names.setdefault(name.casefold(), name)
     for place, kind in enumerate(taxonomy["kind"]):
+        if allow_empty and not kind:
+            continue
         try:
             if read_kind(kind, levels) != kind:
                 expected = f"expected {read_kind(kind, levels)!r}"
@@ -99,6 +105,9 @@ def require_kinds(taxonomy: pd.DataFrame, levels: Sequence[str], path: Path) -> 
         rows = zip(taxonomy["supercategory"], taxonomy["kind"], strict=True)
         faults = list(_tree_faults(rows, levels))
     lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
+    if lines and (taxonomy["kind"] == "").any():
+        lines.append("`hgld taxonomy propose` fills in empty kinds by the clusters above, `hgld "
+                     "taxonomy describe` with --kind that of one supercategory")  # fmt: skip
     require_no_faults(path, lines)
 
 

@@ -466,7 +466,10 @@ class Taxonomy:
             raise InvalidData(f"'{name}' is a decision, so no supercategory can have this name")
         for place, row in self.state["taxonomy"].items():
             if place != own and single_blanks(row[NAME]).casefold() == name.casefold():
-                raise InvalidData(f"'{name}' is in taxonomy.csv already, as '{row[NAME]}'")
+                raise InvalidData(
+                    f"'{name}' is in taxonomy.csv already, as '{row[NAME]}'; to join two "
+                    "supercategories, merge them (`hgld taxonomy merge`, or the action merge)"
+                )
         return name
 
     def _require_unused(self, name: str) -> None:

@@ -229,3 +229,24 @@ def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
     capsys.readouterr()
     assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 2
     assert "set cluster.above to the numbers of level 1, level 2" in capsys.readouterr().err
+
+
+def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    decide_all(folder)
+    taxonomy = folder / "labels" / "taxonomy.csv"
+    taxonomy.write_text("supercategory,kind,definition\nchurch,,\nlake,,\nrestaurant,,\n")
+    capsys.readouterr()
+    assert hgld(folder, "label") == 3
+    assert "`hgld taxonomy propose` fills in empty kinds" in capsys.readouterr().err
+    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    words = ["taxonomy", "describe", "lake", "--kind", "grown > water"]
+    assert guarded(lambda: app([*words[:2], where[0], *words[2:], *where[1:]])) == 0
+    assert guarded(lambda: app(["taxonomy", "propose", *where])) == 0
+    kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
+    assert [*kinds] == ["church", "lake", "restaurant"] and kinds["lake"] == "grown > water"
+    assert all(kinds[name].count(" > ") == 1 for name in ("church", "restaurant"))
+    assert hgld(folder, "label") == 0
+    assert len(rows_of(folder / "work" / "hierarchy.csv")) == 12
