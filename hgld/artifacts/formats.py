@@ -93,7 +93,7 @@ def _read(file: IO[bytes], size: int) -> np.ndarray:
         raise ValueError(f"an array of version {version}; expected 1.0 or 2.0")
     shape, column_major, dtype = getattr(np.lib.format, HEADERS[version])(file)
     if dtype.hasobject:
-        raise ValueError("holds Python objects, which are never read")
+        raise ValueError("holds Python objects, which are never read; save texts with .astype(str)")
     stated = math.prod(shape) * dtype.itemsize
     if any(side < 0 for side in shape) or not dtype.itemsize or stated > size - file.tell():
         raise ValueError(f"states {stated:,} bytes of shape {shape}; {size - file.tell():,} follow")

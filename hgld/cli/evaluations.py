@@ -191,7 +191,13 @@ def embed(
 
 @app.command("compare")
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="Work folder or pipeline file, :MODEL.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="Work folder or pipeline file, :MODEL; or a CSV that measure --out wrote.",
+        ),
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="Likewise.")],
     metric: Annotated[
         str, typer.Option("--metric", metavar="NAME", help="Metric that sorts the queries.")
@@ -212,11 +218,20 @@ def compare(
     A run that was trained with several seeds is compared seed by seed. --out makes a page,
     comparison.html, of the queries of largest gain and loss under both, with tables as CSV and
     LaTeX. It needs the shards, hierarchy.csv and landmarks.csv of A's work folder.
-    """
-    from hgld.evaluate.compare import compare as compare_measured
-    from hgld.evaluate.results import open_measured
 
-    sides = open_measured(a), open_measured(b)
+    Two CSVs of measure --out, one for each model, are compared by image id, or by row if the
+    embeddings have no ids; the bootstrap then draws classes.
+    """
+    from hgld.errors import UsageError
+    from hgld.evaluate.compare import compare as compare_measured
+    from hgld.evaluate.results import open_measured, read_measured
+
+    sides = tuple(
+        read_measured(Path(text)) if text.endswith(".csv") else open_measured(text)
+        for text in (a, b)
+    )
+    if out is not None and any(side.given is not None for side in sides):
+        raise UsageError(f"--out {out}: a page shows photos of a work folder; {a} is a CSV")
     found = compare_measured(*sides, metric, by=by, seed=seed)
     page = None if out is None else _write_page(sides, found, rows, out)
     if as_json:
@@ -617,6 +632,8 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
             values = f"{_percent(one['a']):>7}{_percent(one['b']):>7}"
             yield f"{one['image_id']:<{IMAGE}}{values}{100 * one['difference']:>+8.1f}"
     seeds = f", {found.seeds} seeds" if found.seeds > 1 else ""
+    if found.severity.empty:  # without rankings
+        return
     yield f"\n{'first image found' + seeds:<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
     for one in found.severity.to_dict("records"):
         counts = f"{one['a']:>7,}{one['b']:>7,}{one['b'] - one['a']:>+8,}"

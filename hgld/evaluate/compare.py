@@ -157,6 +157,11 @@ def compare(
             requested but not recorded.
         UsageError: one run lacks the metric, or the runs have no seed in common.
     """
+    if (a.given is None) != (b.given is None):
+        raise UsageError(
+            f"{a.folder} and {b.folder}: one is a CSV of `hgld evaluations measure --out`, the "
+            "other an evaluation; compare two of one kind"
+        )
     if len(a.protocol["levels"]) != len(b.protocol["levels"]):
         counts = [", ".join(side.protocol["levels"]) for side in (a, b)]
         raise InvalidData(f"A was measured on other levels ({counts[0]}) than B ({counts[1]})")
@@ -265,8 +270,13 @@ def _differ(
 
 
 def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:
-    """Count queries by the level that their first image shares with them, the finest first."""
+    """Count queries by the level that their first image shares with them, the finest first.
+
+    Without rows if there are no rankings.
+    """
     names = [str(name) for name in a.protocol["levels"]]
+    if a.given is not None:
+        return pd.DataFrame(columns=["level", "first_image", "a", "b"])
     models = [
         [side.of_model(name) for name in own]
         for side, own in zip((a, b), zip(*pairs, strict=True), strict=True)

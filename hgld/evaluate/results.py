@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Folder, Json, atomic_path
+from hgld.artifacts import (
+    ARTIFACTS,
+    ColumnType,
+    Folder,
+    Json,
+    atomic_path,
+    read_csv,
+    read_header,
+)
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.bootstrap import name_classes
 from hgld.config import EvaluateOptions, ModelOptions, default_work
@@ -43,6 +51,7 @@ class MeasuredRun:
         protocol: facts of the protocol.
         metrics: names.
         means: metric -> mean; over the seeds if there are several.
+        given: the rows of per_query.parquet, if they are not in the folder.
     """
 
     folder: Path
@@ -51,6 +60,7 @@ class MeasuredRun:
     protocol: dict[str, Any]
     metrics: tuple[str, ...]
     means: dict[str, float | None]
+    given: pd.DataFrame | None = None
 
     def of_model(self, name: str) -> "MeasuredRun":
         """Return the run reduced to one of its models."""
@@ -117,7 +127,7 @@ class MeasuredRun:
 
     @cached_property
     def _per_query(self) -> pd.DataFrame:
-        table: pd.DataFrame = _read(self.folder, "per_query")
+        table = _read(self.folder, "per_query") if self.given is None else self.given
         return table[table["model"].isin(list(self.models))]
 
 
@@ -153,6 +163,28 @@ def open_measured(text: str) -> MeasuredRun:
     own = {name: models[name] for name in known[model]["models"]}
     metrics = tuple(map(str, report["metrics"]))
     return MeasuredRun(folder, model, own, report["protocol"], metrics, known[model]["mean"])
+
+
+def read_measured(path: Path) -> MeasuredRun:
+    """Read the CSV that ``hgld evaluations measure --out`` writes, as a run without a ranking.
+
+    Raises:
+        InvalidData: the file has other columns, a cell that is no number, or an image twice.
+    """
+    header = read_header(path, ("image_id", "class"))
+    metrics = tuple(name for name in header if name not in ("image_id", "class"))
+    if not metrics:
+        raise InvalidData(f"{path}: holds no metric; `hgld evaluations measure --out` writes it")
+    columns: dict[str, ColumnType] = {"image_id": "text", "class": "text"}
+    table = read_csv(path, columns | dict.fromkeys(metrics, "optional float"))
+    twice = table["image_id"][table["image_id"].duplicated()]
+    if len(twice):
+        raise InvalidData(f"{path}: the image {twice.iloc[0]} is there twice")
+    means = {name: None if v != v else float(v) for name, v in table[[*metrics]].mean().items()}
+    rows = table.melt(["image_id", "class"], var_name="metric").assign(model=path.stem)
+    # no model of the pipeline is known to have seen the classes: the bootstrap draws them
+    protocol = {"levels": [], "classes": {"trained_on": 0}}
+    return MeasuredRun(path, path.stem, {path.stem: {}}, protocol, metrics, means, rows)
 
 
 def _place(text: str) -> tuple[Path, str]:

@@ -179,6 +179,51 @@ def test_measure_says_in_one_line_what_is_wrong(
     assert line.startswith("hgld: ") and says in line
 
 
+def test_compare_takes_what_measure_wrote_of_two_models(embeddings: Path, capsys) -> None:
+    vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
+    worse = embeddings / "worse.npy"
+    np.save(worse, np.load(vectors)[[0, 2, 1, 3]])
+    for one in (vectors, worse):
+        out = one.with_suffix(".csv")
+        assert hgld("evaluations", "measure", one, "--labels", labels, "--out", out) == 0
+    capsys.readouterr()
+    a, b = vectors.with_suffix(".csv"), worse.with_suffix(".csv")
+    assert hgld("evaluations", "compare", a, b, "--metric", "AP:place") == 0
+    text = capsys.readouterr().out
+    assert "4 queries in both, of which 2 have a value of AP:place" in text
+    assert "95 % intervals over 3 classes" in text and "first image found" not in text
+    values = [pd.read_csv(one)["H-AP"].mean() for one in (a, b)]
+    row = next(line.split() for line in text.splitlines() if line.startswith("H-AP"))
+    assert row[1:4] == [f"{100 * values[0]:.1f}", f"{100 * values[1]:.1f}",
+                        f"{100 * (values[1] - values[0]):+.1f}"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("image_id,class\na,x\n", "holds no metric"),
+        ("image_id,class,AP\na,x,1\na,x,0\n", "the image a is there twice"),
+        ("image_id,class,AP\na,x,high\n", "row 2: AP is 'high'; expected a number"),
+        ("path,class,AP\na,x,1\n", "column 'image_id' is missing"),
+    ],
+)
+def test_compare_says_what_is_wrong_with_a_csv(
+    tmp_path: Path, rows: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(rows)
+    assert hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "a.csv") == 3
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_compare_takes_two_csvs_or_none(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = work / "a.csv"
+    table.write_text("image_id,class,H-AP\na,x,1\nb,y,0.5\n")
+    assert hgld("evaluations", "compare", table, f"{work}:new") == 2
+    assert "compare two of one kind" in " ".join(capsys.readouterr().err.split())
+    assert hgld("evaluations", "compare", table, table, "--out", work / "page") == 2
+    assert "a page shows photos of a work folder" in " ".join(capsys.readouterr().err.split())
+
+
 def test_compare_prints_differences_queries_and_mistakes(work: Path, capsys) -> None:
     assert hgld("evaluations", "compare", f"{work}:old", f"{work}:new", "--rows", "1") == 0
     text = capsys.readouterr().out
