@@ -97,7 +97,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 
 @app.command("index")
 def index(
-    folder: Folder,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Holds the tars.")],
     level: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,15 +106,41 @@ def index(
             help="JSON key of a level's class, coarse to fine; repeatable. Default: .cls",
         ),
     ] = None,
+    hierarchy: Annotated[
+        Path | None,
+        typer.Option(
+            "--hierarchy",
+            metavar="CSV",
+            help="The levels of each class: column class, then a column a level, coarse to fine.",
+        ),
+    ] = None,
+    skip_unlabelled: Annotated[
+        bool, typer.Option("--skip-unlabelled", help="Leave out samples without a class.")
+    ] = False,
+    last_dot: Annotated[
+        bool,
+        typer.Option("--last-dot", help="Names end at their last dot: a.1.jpg is sample a.1."),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the index that hgld export wrote.")
     ] = False,
 ) -> None:
-    """Write the index of a WebDataset, to draw exact batches from it."""
+    """Write the index of a WebDataset, to draw exact batches from it.
+
+    The tars are read only; the index and other files are written beside them. With --hierarchy, a
+    sample whose JSON lacks the key has the class of its .cls member.
+    """
     from hgld.shards import index_shards
 
     with progress():
-        rows = index_shards(folder, level or (), replace_export=force)
+        rows = index_shards(
+            folder,
+            level or (),
+            hierarchy=hierarchy,
+            skip_unlabelled=skip_unlabelled,
+            last_dot=last_dot,
+            replace_export=force,
+        )
     typer.echo(f"{_amounts(rows['shard'].nunique(), len(rows))} indexed")
 
 

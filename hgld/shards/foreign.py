@@ -1,13 +1,14 @@
 """Index any WebDataset, so that exact batches can be drawn from it, too.
 
-A sample is the set of members that share a name up to its first dot. Its class is read from the
-``.cls`` member, or from named keys of its JSON, coarse to fine. The tars are not changed; only
-sidecars are written.
+A sample is the set of members that share a name up to its first dot, or up to its last one if asked
+for. Its class is read from the ``.cls`` member, or from named keys of its JSON, coarse to fine; a
+table may put the levels above it. The tars are not changed; only sidecars are written.
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import hash_file
+from hgld.artifacts import Json, atomic_path, hash_file, read_csv, read_header, write_csv
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData, UsageError
 from hgld.images import Undecodable, read_size
@@ -27,8 +28,9 @@ from hgld.shards.index import is_export
 from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
 from hgld.shards.sidecars import write_sidecars
 from hgld.shards.tar import Member, padding, scan_tar
-from hgld.storage import local_folder
-from hgld.tasks import track
+from hgld.storage import is_url, local_folder
+from hgld.tasks import say, track
+from hgld.words import count_text, some_of
 
 IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
@@ -36,14 +38,113 @@ PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
 
+RULES = "index_rules.json"  # how the tars were indexed, if not by the default rules
+HIERARCHY = "index_hierarchy.csv"  # the given hierarchy, beside the tars
+DROPPED = "index_dropped.csv"  # shard, key, reason
+CLASS = "class"  # the level of a .cls member; the column of a hierarchy that has the classes
+
+
+@dataclass(frozen=True)
+class SampleRules:
+    """How samples and their classes are found in the tars.
+
+    Attributes:
+        levels: keys of the JSON, coarse to fine; none: the ``.cls`` member.
+        last_dot: a sample's name ends at its last dot.
+        skip_unlabelled: a sample without a class has the path "".
+        hierarchy: class -> its path as JSON; empty: the class is the path. With one, a sample
+            whose JSON lacks the key has the class of its ``.cls`` member.
+    """
+
+    levels: tuple[str, ...] = ()
+    last_dot: bool = False
+    skip_unlabelled: bool = False
+    hierarchy: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the levels in the index, coarse to fine."""
+        if self.hierarchy:
+            return (*json.loads(next(iter(self.hierarchy.values()))),)
+        return self.levels or (CLASS,)
+
+    def split(self, file: str) -> tuple[str, str]:
+        """Return the name of the sample and the suffix of a member without its folder."""
+        if self.last_dot and not file.startswith("."):
+            stem, _, suffix = file.rpartition(".")
+            return stem or file, suffix
+        stem, _, suffix = file.partition(".")
+        return stem, suffix
+
+    def write(self, folder: Path) -> None:
+        """Write the rules beside the tars, if they are not the default ones."""
+        facts = {
+            "levels": list(self.levels),
+            "last_dot": self.last_dot,
+            "skip_unlabelled": self.skip_unlabelled,
+            "hierarchy": bool(self.hierarchy),
+        }
+        if self == SampleRules(self.levels):
+            (folder / RULES).unlink(missing_ok=True)
+        else:
+            Json(RULES).write(facts, folder / RULES)
+
+    @classmethod
+    def read(cls, folder: Path) -> "SampleRules | None":
+        """Return the rules that a folder was indexed by; None for the default ones."""
+        if not (folder / RULES).is_file():
+            return None
+        facts: dict[str, Any] = Json(RULES).read(folder / RULES)
+        hierarchy = read_hierarchy(folder / HIERARCHY) if facts["hierarchy"] else {}
+        return cls((*facts["levels"],), facts["last_dot"], facts["skip_unlabelled"], hierarchy)
+
+
+def read_hierarchy(path: Path) -> dict[str, str]:
+    """Return class -> its path as JSON, of a CSV with ``class`` and a column for each level.
+
+    Raises:
+        InvalidData: the CSV lacks the class or a level, has a class twice or an empty cell, or two
+            classes have the same path.
+    """
+    header = read_header(path, (CLASS, "a column for each level"))
+    levels = [name for name in header if name != CLASS]
+    table = read_csv(path, dict.fromkeys((CLASS, *levels), "text"))
+    if not levels or table.empty:
+        raise InvalidData(f"{path}: expected the column class, one column for each level, coarse "
+                          "to fine, and a row for each class")  # fmt: skip
+    for columns, what in (([CLASS], "the class"), (levels, "the path of the class")):
+        twice = table[table[columns].duplicated()]
+        if len(twice):
+            raise InvalidData(
+                f"{path} row {twice.index[0] + 2}: {what} '{twice.iloc[0][CLASS]}' is there twice; "
+                "the last level must tell the classes apart"
+            )
+    empty = (table == "").any(axis=1)
+    if empty.any():
+        raise InvalidData(f"{path} row {empty.to_numpy().argmax() + 2}: a cell is empty")
+    rows = table[levels].to_dict("records")
+    return dict(zip(table[CLASS], map(json.dumps, rows), strict=True))
+
+
 def index_shards(
-    folder: Path | str, levels: Sequence[str] = (), *, replace_export: bool = False
+    folder: Path | str,
+    levels: Sequence[str] = (),
+    *,
+    hierarchy: Path | None = None,
+    skip_unlabelled: bool = False,
+    last_dot: bool = False,
+    replace_export: bool = False,
 ) -> pd.DataFrame:
     """Index all tars of a folder and write the sidecars beside them.
 
     Args:
         folder: holds SPLIT-NUMBER.tar files (a tar with another name is its own split).
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
+        hierarchy: a CSV with the column ``class``, as in the tars, and a column for each level,
+            coarse to fine; the last one tells the classes apart. A copy is kept beside the tars.
+            A sample whose JSON lacks the level has the class of its ``.cls`` member.
+        skip_unlabelled: leave samples without a class out, and list them in ``index_dropped.csv``.
+        last_dot: the name of a sample ends at its last dot, not at the first one.
         replace_export: also replace the index that ``export_shards`` wrote, which has more facts.
 
     Returns:
@@ -53,8 +154,13 @@ def index_shards(
         InvalidData: a sample has no image or class, its members are not adjacent, or its key is
             used twice in a shard; the tars hold no sample; the shards are compressed, or those
             of an export.
-        UsageError: a level is given twice.
+        UsageError: a level is given twice, several with a hierarchy, or the folder is a URL.
     """
+    if is_url(folder):
+        raise UsageError(
+            f"{folder}: a URL; index the tars in a folder on this machine, and copy the files that "
+            "the index adds beside the tars at the URL: readers then take it"
+        )
     folder = local_folder(folder)
     twice = [level for level in levels if list(levels).count(level) > 1]
     if twice:
@@ -65,13 +171,30 @@ def index_shards(
             f"{folder}: hgld export wrote these shards and their index, which says more than "
             "another could; give --force to replace it"
         )
+    if hierarchy is not None and len(levels) > 1:
+        raise UsageError("a hierarchy takes one class of a sample; give one level, or none")
+    paths = {} if hierarchy is None else read_hierarchy(hierarchy)
+    rules = SampleRules((*levels,), last_dot, skip_unlabelled, paths)
     reader = FileReader(folder)
     watched = track(tars, "Indexing shards", len(tars))
-    rows = [row for tar in watched for row in describe_tar(tar, reader, levels)]
+    rows = [row for tar in watched for row in describe_tar(tar, reader, rules)]
     reader.close()
-    if not rows:
+    labelled = [row for row in rows if row["path"]]
+    if not labelled:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
-    index, classes = number_rows(pd.DataFrame(rows), tuple(levels) or ("class",))
+    index, classes = number_rows(pd.DataFrame(labelled), rules.names)
+    rules.write(folder)
+    if skip_unlabelled:
+        dropped = [row for row in rows if not row["path"]]
+        table = pd.DataFrame(dropped, columns=["shard", "key"]).assign(reason="no class")
+        with atomic_path(folder / DROPPED) as temporary:
+            write_csv(table, temporary)
+        if dropped:
+            say(f"{count_text(len(dropped), 'sample')} without a class left out, first "
+                f"{dropped[0]['key']}; {DROPPED} lists them")  # fmt: skip
+    if hierarchy is not None and hierarchy.resolve() != (folder / HIERARCHY).resolve():
+        with atomic_path(folder / HIERARCHY) as temporary:
+            temporary.write_bytes(hierarchy.read_bytes())
     index = index[index_columns(len(classes.levels))]
     parts = {str(name): rows for name, rows in index.groupby("shard")}
     shards: list[tuple[pd.DataFrame, dict[str, Any]]] = []
@@ -113,11 +236,11 @@ def _find_tars(folder: Path) -> list[Path]:
     return tars
 
 
-def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterator[dict[str, Any]]:
+def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[dict[str, Any]]:
     """Yield the index columns of each sample of a tar, and the path of its class."""
     split = re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
     seen: set[str] = set()
-    samples = list(_group(tar))
+    samples = list(_group(tar, rules))
     # A sample's extent ends at the next sample's first header; -1: at its own last member.
     ends = [*(members[0].start for _, members in samples[1:]), -1][: len(samples)]
     for (key, members), end in zip(samples, ends, strict=True):
@@ -126,10 +249,10 @@ def describe_tar(tar: Path, reader: FileReader, levels: Sequence[str]) -> Iterat
         seen.add(key)
         last = members[-1]
         stop = end if end >= 0 else last.offset + last.size_bytes + padding(last.size_bytes)
-        yield _describe_sample(tar, split, key, members, stop, reader, levels)
+        yield _describe_sample(tar, split, key, members, stop, reader, rules)
 
 
-def _group(tar: Path) -> Iterator[tuple[str, list[Member]]]:
+def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
     """Yield each key with its adjacent members."""
     key, members = "", list[Member]()
     for member in scan_tar(tar, end_mark=False):  # webdataset's own readers do not require it
@@ -141,7 +264,7 @@ def _group(tar: Path) -> Iterator[tuple[str, list[Member]]]:
         if not member.stem:  # a hidden file, as macOS packs: webdataset's readers skip it, too
             continue
         folder, slash, file = member.name.rpartition("/")
-        own = folder + slash + file.partition(".")[0]
+        own = folder + slash + rules.split(file)[0]
         if own != key and members:
             yield key, members
             members = []
@@ -158,28 +281,40 @@ def _describe_sample(
     members: Sequence[Member],
     stop: int,
     reader: FileReader,
-    levels: Sequence[str],
+    rules: SampleRules,
 ) -> dict[str, Any]:
     name = f"{tar}: key {key}"
-    by_suffix = {m.name.rpartition("/")[2].partition(".")[2].lower(): m for m in members}
+    levels = rules.levels
+    by_suffix = {rules.split(m.name.rpartition("/")[2])[1].lower(): m for m in members}
     if len(by_suffix) < len(members):
         raise InvalidData(f"{name}: a member stands twice; give each sample its own key")
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
     if image is None:
-        raise InvalidData(f"{name}: no image ({', '.join(IMAGES)})")
+        dotted = next((s for s in by_suffix if s.rpartition(".")[2] in IMAGES), "")
+        why = f"; names end at the first dot, which leaves the suffix '{dotted}': give --last-dot"
+        raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
     known = _parse(_read_text(reader, tar.name, text, name), name) if text else {}
-    if levels:
-        path = [known.get(level) for level in levels]
-    else:
-        path = [_class_of(_read_text(reader, tar.name, label, name), name) if label else None]
-    if any(value is None or not str(value).strip() for value in path):
+    path = [known.get(level) for level in levels]
+    if label and (not levels or (rules.hierarchy and path == [None])):
+        path = [_class_of(_read_text(reader, tar.name, label, name), name)]
+    unlabelled = not path or any(value is None or not str(value).strip() for value in path)
+    if unlabelled and not rules.skip_unlabelled:
         wanted = (
             f"the JSON keys {', '.join(levels)}, not empty"
             if levels
             else "a .cls member that is not empty, or keys of the JSON (--level)"
         )
-        raise InvalidData(f"{name}: no class; expected {wanted}")
+        raise InvalidData(f"{name}: no class; expected {wanted}; --skip-unlabelled leaves such "
+                          "samples out")  # fmt: skip
+    found = json.dumps(dict(zip(levels or (CLASS,), map(str, path), strict=False)))
+    if rules.hierarchy and not unlabelled:
+        one = str(path[0]).strip()
+        if one not in rules.hierarchy:
+            known_classes = some_of([*rules.hierarchy], 3)
+            raise InvalidData(f"{name}: the hierarchy has no class '{one}'; add it (it has "
+                              f"{known_classes})")  # fmt: skip
+        found = rules.hierarchy[one]
     image_id = str(known.get("image_id") or key)
     if min(image_id) < " ":
         raise InvalidData(f"{name}: its image_id {image_id[:100]!r} has control characters; pack "
@@ -214,7 +349,7 @@ def _describe_sample(
         "extent_bytes": stop - start,
         "crc32": reader.crc32(tar.name, start, stop - start),
         IMAGE_CRC32: crc32(data),
-        "path": json.dumps(dict(zip(levels or ("class",), map(str, path), strict=True))),
+        "path": "" if unlabelled else found,
     }
 
 

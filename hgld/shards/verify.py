@@ -19,7 +19,7 @@ from hgld.artifacts import hash_file
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
-from hgld.shards.foreign import describe_tar, number_rows
+from hgld.shards.foreign import HIERARCHY, RULES, SampleRules, describe_tar, number_rows
 from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
@@ -54,13 +54,15 @@ def verify_shards(folder: Path | str) -> None:
             f"{join_location(place, min(strange))}: a shard unknown to manifest.json; remove it"
         )
     exported = bool(manifest.get("options"))
+    with local_copy(folder, RULES, HIERARCHY) as here:
+        rules = SampleRules.read(here)
     found = []
     for shard in track(manifest["shards"], "Verifying shards"):
         rows = index[index["shard"] == shard["file"]]
         with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
             verify_shard(here, shard, rows)
             keys = _level_keys(here / shard["file"], manifest["levels"], exported)
-            found.append(_verify_rows(here, shard["file"], rows, keys))
+            found.append(_verify_rows(here, shard["file"], rows, rules or SampleRules(keys)))
     others = [*SIDECARS, *(f"{split}.wids.json" for split in manifest["splits"])]
     with local_copy(folder, *others) as here:
         _verify_classes(here, index, pd.concat(found, ignore_index=True), exported)
@@ -122,19 +124,18 @@ def _level_keys(tar: Path, levels: Sequence[str], exported: bool) -> tuple[str, 
         return (*(f"{key}_id" for key in level_keys(levels[:-1])), "label")
     if list(levels) == ["class"]:  # the word for the .cls member, and maybe a key
         with closing(FileReader(tar.parent)) as reader, suppress(InvalidData):
-            next(describe_tar(tar, reader, ()), None)
+            next(describe_tar(tar, reader, SampleRules()), None)
             return ()
     return tuple(levels)
 
 
-def _verify_rows(
-    folder: Path, file: str, rows: pd.DataFrame, keys: tuple[str, ...]
-) -> pd.DataFrame:
+def _verify_rows(folder: Path, file: str, rows: pd.DataFrame, rules: SampleRules) -> pd.DataFrame:
     """Compare the index rows of a shard with its contents; return the class paths found."""
     reader = FileReader(folder)
     found = pd.DataFrame(
-        describe_tar(folder / file, reader, keys), columns=[*FOUND, "shard", "path"]
+        describe_tar(folder / file, reader, rules), columns=[*FOUND, "shard", "path"]
     )
+    found = found[found["path"] != ""].reset_index(drop=True)  # samples without a class
     reader.close()
     if len(found) != len(rows):
         raise InvalidData(

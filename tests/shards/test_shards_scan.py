@@ -189,6 +189,71 @@ def test_a_sample_that_is_not_whole_is_named(
         index_shards(tmp_path, levels)
 
 
+def hierarchy_of(folder: Path, rows: str) -> Path:
+    path = folder.parent / "levels.csv"
+    path.write_text(rows)
+    return path
+
+
+def test_a_hierarchy_gives_the_levels_of_each_class(foreign: Path) -> None:
+    rows = "".join(f"{i},family{i // 2},animal{i}\n" for i in range(5))
+    levels = hierarchy_of(foreign, f"class,family,animal\n{rows}")
+    index = index_shards(foreign, hierarchy=levels)
+    levels.unlink()  # a copy is beside the tars
+    verify_shards(foreign)
+    expected = index_shards(foreign, levels=("family", "animal"))
+    assert index.equals(expected)
+    assert [*pd.read_csv(foreign / "classes.csv")["level"].unique()] == [1, 2]
+    assert not (foreign / "index_rules.json").exists()  # of the index before
+    verify_shards(foreign)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("class,animal\n0,a\n", r"key s001: the hierarchy has no class '1'; add it \(it has 0\)"),
+        ("class\n0\n", "expected the column class, one column for each level"),
+        ("class,animal\n0,a\n0,b\n", "row 3: the class '0' is there twice"),
+        ("class,animal\n0,a\n1,a\n", "row 3: the path of the class '1' is there twice"),
+        ("class,animal\n0,a\n1,\n", "row 3: a cell is empty"),
+    ],
+)
+def test_a_hierarchy_that_does_not_fit_is_refused(foreign: Path, rows: str, says: str) -> None:
+    with pytest.raises(InvalidData, match=says):
+        index_shards(foreign, hierarchy=hierarchy_of(foreign, rows))
+
+
+def test_samples_without_a_class_are_left_out_and_listed(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls b.jpg c.jpg c.cls")
+    index = index_shards(tmp_path, skip_unlabelled=True)
+    assert [*index["key"]] == ["a", "c"]
+    assert (tmp_path / "index_dropped.csv").read_text() == "shard,key,reason\nx-0.tar,b,no class\n"
+    verify_shards(tmp_path)
+
+
+def test_names_end_at_the_last_dot_if_asked_for(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "v1.2/a.0.jpg v1.2/a.0.cls v1.2/a.1.jpg v1.2/a.1.cls")
+    with pytest.raises(InvalidData, match=r"key v1\.2/a: no image .*suffix '0\.jpg': give --last"):
+        index_shards(tmp_path)
+    assert [*index_shards(tmp_path, last_dot=True)["key"]] == ["v1.2/a.0", "v1.2/a.1"]
+    verify_shards(tmp_path)
+
+
+def test_a_sample_without_the_key_has_the_class_of_its_cls_member(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.json", b'{"label": 7}')
+    write_tar(tmp_path / "x-1.tar", "b.jpg b.cls", b"7")
+    with pytest.raises(InvalidData, match=r"key b: no class; expected the JSON keys label"):
+        index_shards(tmp_path, ("label",))
+    levels = hierarchy_of(tmp_path, "class,animal\n7,dog\n")
+    assert [*index_shards(tmp_path, ("label",), hierarchy=levels)["level_1"]] == [0, 0]
+    verify_shards(tmp_path)
+
+
+def test_an_index_of_a_url_says_what_to_do() -> None:
+    with pytest.raises(UsageError, match="index the tars in a folder on this machine, and copy"):
+        index_shards("s3://bucket/set")
+
+
 @pytest.mark.parametrize("known", [b"[" * 100_000, b'{"g": "\\ud800"}', b"9" * 5000])
 def test_json_that_no_file_can_hold_is_named(tmp_path: Path, known: bytes) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.json", known)
