@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import re
@@ -339,6 +340,30 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"torch", "pandas", "numpy", "pydantic", "rich.progress"} & set(loaded)
+
+
+def test_full_collections_of_garbage_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = gc.get_threshold(), []
+    monkeypatch.setattr("hgld.cli.main", lambda: seen.append(gc.get_threshold()))
+    try:
+        hgld_main()
+    finally:
+        gc.set_threshold(*before)
+    assert seen == [(*before[:2], 1000)]
+
+
+def test_a_command_ends_without_a_search_for_garbage() -> None:
+    code = """if True:
+        from hgld import cli
+        class Garbage:
+            def __init__(self):
+                self.itself = self
+            def __del__(self):
+                print("found")
+        cli.app = Garbage
+        cli.main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 RAISE = "raise KeyboardInterrupt"
