@@ -151,7 +151,7 @@ def open_figure(theme: Theme, width: float, height: float) -> Iterator[Figure]:
             for text in texts:
                 text.set_fontfamily(families)
         layout.execute(figure)  # once: the file of each format would repeat it
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)  # with "none", saving a file would draw twice
 
 
 def add_axes(

@@ -265,6 +265,7 @@ def test_all_files_of_a_chart_have_the_same_layout() -> None:
     before = [axes.get_position().bounds for axes in drawing.figure.axes]
     drawing.png()
     drawing.vector("svg")
+    assert drawing.figure.get_layout_engine() is None  # with one, each file takes two drawings
     assert [axes.get_position().bounds for axes in drawing.figure.axes] == before
 
 
