@@ -243,6 +243,7 @@ def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFr
             f"{other.path}: labels of {tables[1].shape[1]} levels, but those of {query.path} have "
             f"{tables[0].shape[1]}; both sides need the same levels, coarse to fine"
         )
+    tables[1] = _as_ordered(tables[1], list(map(str, tables[0])), query, other)
     empty = (tables[0] == "").to_numpy()
     if empty.any():  # else all queries without a label would be of one class
         row, column = np.argwhere(empty)[0]
@@ -252,6 +253,25 @@ def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFr
             "them, or leave them out"
         )
     return tables
+
+
+def _as_ordered(table: pd.DataFrame, names: list[str], query: Given, other: Given) -> pd.DataFrame:
+    """Return the gallery's labels in the order of the query's columns, if they have their names.
+
+    Raises:
+        InvalidData: only some names are those of the query, and one stands for another level.
+    """
+    own = list(map(str, table))
+    if set(own) == set(names):
+        return table[names]
+    for place, name in enumerate(own):
+        if name in names and names.index(name) != place:
+            raise InvalidData(
+                f"{other.path}: '{name}' is level {place + 1} ({', '.join(own)}), but level "
+                f"{names.index(name) + 1} of {query.path} ({', '.join(names)}); name the levels of "
+                "both sides alike, coarse to fine"
+            )
+    return table
 
 
 def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:

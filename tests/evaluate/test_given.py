@@ -404,3 +404,20 @@ def test_draws_without_a_query_are_refused() -> None:
     given = Given(Path("x.npz"), VECTORS, None, pd.DataFrame({"vehicle": list("abcd")}))
     with pytest.raises(InvalidData, match=r"x.npz: each of the 4 classes has one image"):
         measure_draws(given, 10)
+
+
+def test_levels_of_the_gallery_are_matched_by_name() -> None:
+    """By place, a query's species were compared with the gallery's genera."""
+    table = pd.DataFrame({"kind": LABELS[:, 0], "place": LABELS[:, 1]})
+    query, gallery = (
+        Given(Path(f"{name}.npz"), VECTORS, None, labels)
+        for name, labels in (("q", table), ("g", table[["place", "kind"]]))
+    )
+    alone = measure_files(query, replace(query, path=Path("g.npz")))
+    found = measure_files(query, gallery)
+    assert found.result.mean() == alone.result.mean() and found.levels == ("kind", "place")
+    renamed = replace(gallery, labels=table.set_axis(["place", "kingdom"], axis=1))
+    with pytest.raises(InvalidData, match=r"g.npz: 'place' is level 1 .* but level 2 of q.npz"):
+        measure_files(query, renamed)
+    numbered = replace(gallery, labels=table.set_axis(["1", "2"], axis=1))
+    assert measure_files(query, numbered).result.mean() == alone.result.mean()
