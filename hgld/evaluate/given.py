@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_float_dtype
+from pyarrow import parquet
 
 from hgld.artifacts import read_array, read_arrays, read_csv, read_header
 from hgld.errors import InvalidData
@@ -102,7 +104,7 @@ class Given:
         ids = next((name for name in IDS if name in table), None)
         levels = table.drop(columns=ids) if ids else table
         if ids and self.ids is not None:
-            listed = Given(path, np.empty((len(table), 0)), table[ids].to_numpy(dtype=str))
+            listed = Given(path, np.empty((len(table), 0)), _texts_of(table[ids], path))
             levels = levels.iloc[listed.places(self.ids, f"label by {ids}")]
         elif len(table) != len(self):
             raise InvalidData(
@@ -157,7 +159,7 @@ def read_labels(path: Path) -> pd.DataFrame:
         if path.suffix == ".npy":
             return _label_table(read_array(path), path)
         data = read_arrays(path)
-        table, ids = _label_table(data["labels"], path), _ids_of(data)
+        table, ids = _label_table(data["labels"], path), _ids_of(data, path)
         return table if ids is None else table.assign(image_id=ids)
     except InvalidData:
         raise
@@ -235,16 +237,39 @@ def _read_npz(path: Path) -> Given:
     if name is None:
         raise InvalidData(f"{path}: has no array 'vectors' (it has {', '.join(data) or 'none'})")
     labels = _label_table(data["labels"], path) if "labels" in data else None
-    return Given(path, data[name], _ids_of(data), labels)
+    return Given(path, data[name], _ids_of(data, path), labels)
 
 
-def _ids_of(data: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    return next((data[name].astype(str) for name in IDS if name in data), None)
+def _ids_of(data: Mapping[str, np.ndarray], path: Path) -> np.ndarray | None:
+    name = next((name for name in IDS if name in data), None)
+    if name is None or data[name].dtype.kind != "f":
+        return None if name is None else data[name].astype(str)
+    return _texts_of(pd.Series(data[name], name=name), path)
+
+
+def _texts_of(ids: "pd.Series[Any]", path: Path) -> np.ndarray:
+    """Return (N,) ids as texts; refuse missing ones, which would be called "nan" or "None"."""
+    missing = ids.isna().to_numpy()
+    if missing.any():
+        raise InvalidData(
+            f"{path}: {missing.sum():,} of {len(ids):,} rows have no {ids.name}, first row "
+            f"{missing.argmax()}; give each image its id"
+        )
+    return as_integers(ids).astype(str).to_numpy(dtype=str)
+
+
+def as_integers(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return a column of floats that are whole numbers as integers; any other column as it is.
+
+    A column of integers with gaps has floats, and must equal one without.
+    """
+    return column.convert_dtypes() if is_float_dtype(column) else column
 
 
 def _read_table(path: Path) -> pd.DataFrame:
     """Read a .parquet; ids that pandas wrote as the index of its table become a column."""
-    table = pd.read_parquet(path)
+    # beside a gap, as floats, large numbers would become equal
+    table: pd.DataFrame = parquet.read_table(path).to_pandas(integer_object_nulls=True)
     is_index = table.index.name in IDS and not any(name in table for name in IDS)
     return table.reset_index() if is_index else table
 
@@ -264,7 +289,7 @@ def _read_parquet(path: Path) -> Given:
     ids = next((name for name in IDS if name in table), None)
     labels = table.drop(columns=[name for name in (vectors, ids) if name])
     matrix = np.stack(table[vectors].to_list()) if len(table) else np.empty((0, 0))
-    known = table[ids].to_numpy(dtype=str) if ids else None
+    known = _texts_of(table[ids], path) if ids else None
     return Given(path, matrix, known, labels if labels.shape[1] else None)
 
 

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from pandas.api.types import is_float_dtype
 
 from hgld.bootstrap import find_ends, resample_means
 from hgld.errors import InvalidData, UsageError
-from hgld.evaluate.given import Given, name_row, require_finite, require_same_dim, unit_rows
+from hgld.evaluate.given import (
+    Given,
+    as_integers,
+    name_row,
+    require_finite,
+    require_same_dim,
+    unit_rows,
+)
 from hgld.evaluate.sides import count_paths, without_match
 from hgld.model.devices import choose_device, enough_memory
 from hgld.ranking.levels import coarser_column
@@ -289,11 +295,7 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
     if len(set(levels)) < len(levels):
         raise UsageError(f"--level: a level is there twice: {', '.join(levels)}")
     chosen = side.labels[list(levels) or _usual_levels(side.labels, side)]
-    # whole numbers are floats in a column with gaps, and must equal those in one without
-    whole = chosen.apply(
-        lambda column: column.convert_dtypes() if is_float_dtype(column) else column
-    )
-    text = whole.astype(str).mask(chosen.isna(), "")
+    text = chosen.apply(as_integers).astype(str).mask(chosen.isna(), "")
     # as the source of a folder reads them
     stripped: pd.DataFrame = text.apply(lambda column: column.str.strip())
     return stripped

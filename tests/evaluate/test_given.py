@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -421,3 +423,30 @@ def test_levels_of_the_gallery_are_matched_by_name() -> None:
         measure_files(query, renamed)
     numbered = replace(gallery, labels=table.set_axis(["1", "2"], axis=1))
     assert measure_files(query, numbered).result.mean() == alone.result.mean()
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet"])
+@pytest.mark.parametrize("gap", [None, np.nan])
+def test_an_image_without_an_id_is_refused(form: str, gap: object, tmp_path: Path) -> None:
+    path, ids = tmp_path / f"e.{form}", pd.Series([1, gap, 3, 4])
+    if form == "npz":
+        np.savez(path, vectors=VECTORS, ids=ids.to_numpy(np.float64))
+    else:
+        pd.DataFrame({"ids": ids, "embedding": list(VECTORS)}).to_parquet(path)
+    with pytest.raises(InvalidData, match=rf"e.{form}: 1 of 4 rows have no ids, first row 1; give"):
+        read_given(path)
+
+
+def test_numbers_beside_a_gap_stay_whole(tmp_path: Path) -> None:
+    """As floats, 2**53 + 1 and 2**53 were one class, and the id 7 was "7.0"."""
+    path, large = tmp_path / "e.parquet", [2**53 + 1, 2**53, None, 7]
+    columns = {"id": [1.0, 2.0, 3.0, 4.0], "embedding": VECTORS.tolist(), "place": large}
+    pq.write_table(pa.table(columns), path)
+    given = read_given(path)
+    assert given.ids is not None and given.ids.tolist() == ["1", "2", "3", "4"]
+    query = given.rows(np.array([True, True, False, True]))
+    assert measure_files(query, given, ["AP"]).classes.tolist() == [
+        "9007199254740993",
+        "9007199254740992",
+        "7",
+    ]
