@@ -107,7 +107,7 @@ class BatchLoader(IterableDataset[Batch]):
             until the next batch is requested.
 
     Raises:
-        UsageError: arguments do not fit together.
+        UsageError: arguments do not fit together; while loading: an image is not of image_shape.
         Resumable: while loading: a worker died, or the disk of temporary files is full.
         InvalidData: while loading: not a single batch can be made, or more images are damaged
             than the budget allows.
@@ -312,7 +312,10 @@ class _BatchWorker:
                 at = self.part.start + place
                 seed = step_seed(self.plan.seed, batch.step, f"augmentation {at}")
                 torch.default_generator.manual_seed(seed)
-                rows[place], images[place] = self._image(batch, at, jpegs.get(row))
+                rows[place], image = self._image(batch, at, jpegs.get(row))
+                if self.ring is not None:
+                    _require_promised(image, self.ring.shape[2:])
+                images[place] = image
             if (rows < 0).any():
                 blank = self._blank(batch, images)
                 for place in np.flatnonzero(rows < 0).tolist():
@@ -349,6 +352,30 @@ class _BatchWorker:
         return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
 
 
+def _require_promised(image: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse an image that the ring would round to bytes, or repeat to fill its slot."""
+    if image.dtype != torch.uint8 or image.shape != shape:
+        raise UsageError(
+            f"the transform returned {image.dtype} of shape {tuple(image.shape)}; image_shape "
+            f"{tuple(shape)} promises torch.uint8 of this shape; correct one of the two"
+        )
+
+
+def _row_numbers(numbers: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
+    """Return (n,) row numbers; refuse a mask, which would be read as rows 0 and 1."""
+    found = np.asarray(numbers) if len(numbers) else np.empty(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        mask = ": np.flatnonzero(numbers)" if found.dtype.kind == "b" else ""
+        raise UsageError(
+            f"numbers are {found.dtype} of shape {found.shape}; expected row numbers{mask}"
+        )
+    if found.size and not 0 <= found.min() <= found.max() < count:
+        raise UsageError(
+            f"numbers run from {found.min()} to {found.max()}; the rows are 0 to {count - 1}"
+        )
+    return found.astype(np.int64)
+
+
 class ImageLoader:
     """Every image once, in row order: images (n, ...), labels (n, L), row numbers (n,).
 
@@ -366,7 +393,7 @@ class ImageLoader:
         damaged: records the damaged images, which are left out; default: the first one is raised.
 
     Raises:
-        UsageError: batch_size, rank or workers are impossible.
+        UsageError: batch_size, numbers, rank or workers are impossible.
         DamagedImage: while iterating: an image was changed, or cannot be decoded.
         InvalidData: while iterating: more images are damaged than the budget of ``damaged`` allows.
         Resumable: while iterating: a worker died.
@@ -395,7 +422,7 @@ class ImageLoader:
         require_count("workers", workers, least=0)
         require_rank(rank, world_size)
         self._images = ShardImages(folder, rows, transform)
-        wanted = np.arange(len(rows)) if numbers is None else np.asarray(numbers, np.int64)
+        wanted = _row_numbers(range(len(rows)) if numbers is None else numbers, len(rows))
         own = np.array_split(wanted, world_size)[rank]
         self._batches = np.split(own, range(batch_size, len(own), batch_size))
         self._workers, self._damaged = workers, damaged

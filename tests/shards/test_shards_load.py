@@ -429,13 +429,35 @@ def test_what_a_loader_cannot_do_is_one_line(
         ({"batch_size": 0}, "batch_size is 0; expected a whole number, 1 or more"),
         ({"workers": -1}, "workers is -1; expected a whole number, 0 or more"),
         ({"rank": -1}, "rank is -1 of 1; expected 0..0"),
+        ({"numbers": np.array([True, False])}, "numbers are bool of shape (2,); expected row "
+         "numbers: np.flatnonzero(numbers)"),
+        ({"numbers": [1.7]}, "numbers are float64 of shape (1,); expected row numbers"),
+        ({"numbers": [-1, 2]}, "numbers run from -1 to 2; the rows are 0 to "),
     ],
-)
+)  # fmt: skip
 def test_what_a_loader_of_images_cannot_do_is_one_line(
-    shards: Path, rows: pd.DataFrame, options: dict[str, int], says: str
+    shards: Path, rows: pd.DataFrame, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         ImageLoader(shards, rows, noisy, **{"batch_size": 4, **options})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (noisy, "torch.float32 of shape (3, 15, 20)"),
+        (lambda image: noisy(image)[:1].byte(), "torch.uint8 of shape (1, 15, 20)"),
+    ],
+)
+def test_images_that_are_not_those_of_image_shape_are_refused(
+    shards: Path, rows: pd.DataFrame, transform: Any, says: str, workers: int
+) -> None:
+    """Else floats would become 0 and 1, and a grey image would be repeated."""
+    promised = {"image_shape": (3, 15, 20), "workers": workers}
+    loader = BatchLoader(shards, rows, transform, BatchOptions(4, 4), seed=3, **promised)
+    with pytest.raises(UsageError, match=re.escape(f"the transform returned {says}; image_shape")):
+        next(iter(loader))
 
 
 def test_a_script_is_warned_of_what_a_command_says(
