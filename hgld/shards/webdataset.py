@@ -176,9 +176,11 @@ def batches(
     )
     part = part_of_rank(classes_per_batch * images_per_class, rank, world_size)
     if rows is None:
-        group = group_by_class(classes_per_batch, images_per_class, label, window, seed)
+        # by number, since members of one class may be b"1" and b"1\n"
+        number = partial(_number_of, label=label)
+        group = group_by_class(classes_per_batch, images_per_class, number, window, seed)
         source: Any = webdataset.SimpleShardList(shards)
-        stages: list[Any] = [group, _Number(label)]
+        stages: list[Any] = [group, _Numbered(number)]
     else:
         planned = _Planned(rows, BatchPlan(Samples.of_index(rows), options, seed=seed), shards)
         source, stages = planned.shards, [planned]
@@ -258,16 +260,16 @@ Planned = tuple[int, list[Sample], list[Any]]  # step, samples and labels
 
 
 @dataclass
-class _Number:
+class _Numbered:
     """Stage that numbers the batches of all epochs, with the classes of their samples."""
 
-    label: Label
+    number: Callable[[Sample], int]
     step: int = 0
 
     def __call__(self, found: Iterable[list[Sample]]) -> Iterator[Planned]:
         before = self.step
         for batch in found:
-            yield self.step, batch, [self._number(sample) for sample in batch]
+            yield self.step, batch, list(map(self.number, batch))
             self.step += 1
         if self.step == before:
             raise InvalidData(
@@ -275,15 +277,20 @@ class _Number:
                 "images_per_class samples; lower one of them"
             )
 
-    def _number(self, sample: Sample) -> int:
-        found = _class_of(sample, self.label)
-        try:
-            return int(found)
-        except (TypeError, ValueError):
-            raise InvalidData(
-                f"{_name_of(sample)}: its class is {found!r}; expected a number: give rows of the "
-                "index (`hgld shards index`), which numbers classes, or a function as label"
-            ) from None
+
+def _number_of(sample: Sample, label: Label) -> int:
+    """Number of a sample's class."""
+    found: Any = _class_of(sample, label)
+    try:
+        number = int(found)
+        if not isinstance(found, str | bytes) and number != found:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidData(
+            f"{_name_of(sample)}: its class is {found!r}; expected a number: give rows of the "
+            "index (`hgld shards index`), which numbers classes, or a function as label"
+        ) from None
+    return number
 
 
 @dataclass
@@ -299,17 +306,20 @@ class _Planned:
 
     def __post_init__(self) -> None:
         self.names = list(self.rows["shard"].astype("category").cat.categories)
-        self.locations = {
-            name: url
-            for name in self.names
-            for url in self.urls  # "in" rules out most of them in a tenth of the time
-            if name in url and re.search(rf"(^|[^\w.-]){re.escape(name)}($|[^\w.-])", url)
-        }
-        missing = [name for name in self.names if name not in self.locations]
-        if missing:
+        self.locations = {name: self._locate(name) for name in self.names}
+
+    def _locate(self, name: str) -> str:
+        whole = re.compile(rf"(^|[^\w.-]){re.escape(name)}($|[^\w.-])")
+        # "in" rules out most of them in a tenth of the time
+        found = list(dict.fromkeys(u for u in self.urls if name in u and whole.search(u)))
+        if not found:
+            raise InvalidData(f"{name}: a shard of the rows is not among the {len(self.urls)} URLs")
+        if len(found) > 1:
             raise InvalidData(
-                f"{missing[0]}: a shard of the rows is not among the {len(self.urls)} URLs"
+                f"{name}: is at {found[0]} and at {found[1]}; give the URL of the shard that the "
+                "rows are of"
             )
+        return found[0]
 
     def shards(self) -> Iterator[dict[str, str]]:
         self.epoch += 1

@@ -114,6 +114,28 @@ def test_a_class_may_be_a_function_of_the_sample() -> None:
     assert [[s["json"]["genus"] for s in b] for b in found] == [["g0", "g0", "g1", "g1"]] * 2
 
 
+def test_classes_are_grouped_by_number_however_they_are_written(tmp_path: Path) -> None:
+    """Else a batch held one class twice: as "1" of one program, and with a line end of another."""
+    url, image = str(tmp_path / "photos-000000.tar"), np.zeros((8, 8, 3), np.uint8)
+    with webdataset.TarWriter(url, encoder=True) as sink:
+        for number, text in enumerate(["1", "1\n", "01", "1", "2", "2\n"]):
+            sink.write({"__key__": f"s{number}", "png": image, "cls": text.encode()})
+    found = [labels.tolist() for _, labels, _ in batches(url, 2, 2, flipped)]
+    assert found == [[1, 1, 2, 2]]
+    with pytest.raises(InvalidData, match=r"key s0: its class is 1\.5; expected a number"):
+        next(iter(batches(url, 2, 2, flipped, label=lambda sample: 1.5)))
+
+
+def test_a_shard_at_two_urls_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Else the last one was read, whichever the rows are of."""
+    rows, other = stream(folder)[0], tmp_path / "train-000000.tar"
+    shutil.copyfile(folder / other.name, other)
+    urls = urls_of(folder)
+    with pytest.raises(InvalidData, match=rf"{other.name}: is at {urls[0]} and at {other}; give"):
+        batches([*urls, other], 3, 2, flipped, rows=rows)
+    assert list(batches([*urls, urls[0]], 3, 2, flipped, rows=rows))
+
+
 def test_commands_run_only_if_asked_for(folder: Path) -> None:
     commands = [f"pipe:cat {url}" for url in urls_of(folder)]
     with pytest.raises(UsageError, match=r"pipe:cat .* runs a command; give pipe=True"):
