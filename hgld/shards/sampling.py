@@ -170,21 +170,21 @@ def _in_file(array: np.ndarray) -> np.ndarray:
     """Return the array, or a map of it in a temporary file if it has many rows.
 
     Raises:
-        Resumable: the disk is full.
+        Resumable: the disk is full, or the folder of temporary files is gone.
     """
     if len(array) <= MANY:
         return array
-    with TemporaryFile() as file:
-        try:
+    try:
+        with TemporaryFile() as file:
             os.posix_fallocate(file.fileno(), 0, array.nbytes)
-        except OSError as error:
-            raise Resumable(
-                f"{gettempdir()}: no room for {array.nbytes / 1e9:.1f} GB of the samples' labels "
-                f"({error.strerror}); make room, or set TMPDIR to a folder on a larger disk"
-            ) from None
-        for part in pieces(array):
-            part.tofile(file)
-        return np.memmap(file, array.dtype, "r", shape=array.shape)
+            for part in pieces(array):
+                part.tofile(file)
+            return np.memmap(file, array.dtype, "r", shape=array.shape)
+    except OSError as error:  # a full disk, or a folder that is gone
+        raise Resumable(
+            f"{gettempdir()}: no room for {array.nbytes / 1e9:.1f} GB of the samples' labels "
+            f"({error.strerror}); make room, or set TMPDIR to a folder on a larger disk"
+        ) from None
 
 
 def pieces(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -46,7 +46,11 @@ def stream_batches(
     needed = needed[needed >= 0]
     lane = lane_of[images.shards[needed]]
     # It has no name in the folder, so a killed process leaves no file behind.
-    with TemporaryFile(buffering=0) as file:
+    try:
+        temporary = TemporaryFile(buffering=0)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise _no_room(error) from None
+    with temporary as file:
         held = HeldImages(file)
         for rows in batches:
             wanted = [row for row in rows.tolist() if row >= 0]
@@ -144,11 +148,16 @@ class HeldImages:
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-            raise Resumable(
-                f"{gettempdir()}: no space left for the images that coming batches need "
-                f"({error.strerror}); set TMPDIR to a folder on a disk with room and go on from "
-                "the last saved state"
-            ) from None
+            raise _no_room(error) from None
+
+
+def _no_room(error: OSError) -> Resumable:
+    """The error for a full disk of temporary files, or a folder that is gone."""
+    return Resumable(
+        f"{gettempdir()}: no space left for the images that coming batches need "
+        f"({error.strerror}); set TMPDIR to a folder on a disk with room and go on from the last "
+        "saved state"
+    )
 
 
 def _length_of(size: int) -> int:

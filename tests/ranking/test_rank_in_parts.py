@@ -116,6 +116,9 @@ def test_a_full_disk_is_one_line(monkeypatch) -> None:
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(HgldError, match=r"no room for 0\.1 GB .*No space left.*; set TMPDIR"):
         device.new_array((100_000_000,), np.int8)
+    monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
+    with pytest.raises(HgldError, match=r"^/no/such/folder: no room .*No such file.*; set TMPDIR"):
+        device.new_array((100_000_000,), np.int8)
 
 
 def test_a_score_that_is_not_finite_is_found_in_any_part() -> None:

@@ -680,3 +680,12 @@ def test_a_disk_without_room_for_the_samples_is_one_line(monkeypatch: pytest.Mon
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(Resumable, match=r"no room for 0\.0 GB .*No space left.*; make room"):
         Samples.of_labels(np.zeros((11, 1), np.int32))
+
+
+def test_a_folder_of_temporary_files_that_is_gone_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "MANY", 10)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+    with pytest.raises(Resumable, match=r"gone: no room .*No such file.*; make room, or set TMP"):
+        Samples.of_labels(np.zeros((11, 1), np.int32))

@@ -702,6 +702,10 @@ def test_a_full_disk_of_temporary_files_is_one_line(
             walk(loader, 6)
         enlarge()
         assert len(walk(loader, 6)) == 6
+    (tmp_path / "disk").rmdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
+    with pytest.raises(Resumable, match=rf"^{tmp_path}/disk: no space left .*No such file.*TMPDIR"):
+        walk(loader, 6)
 
 
 def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.DataFrame) -> None:

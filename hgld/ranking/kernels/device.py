@@ -227,16 +227,16 @@ def new_array(shape: tuple[int, ...], dtype: type[np.generic]) -> np.ndarray[Any
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if size <= IN_MEMORY:
         return np.empty(shape, dtype)
-    with tempfile.TemporaryFile() as file:
-        try:
+    try:
+        with tempfile.TemporaryFile() as file:
             # reserved at once: a full disk would otherwise end the process by a signal
             os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            raise HgldError(
-                f"{tempfile.gettempdir()}: no room for {size / 1e9:.1f} GB while ranking "
-                f"({error.strerror}); set TMPDIR to a folder on a larger disk"
-            ) from None
-        return np.memmap(file, dtype, "r+", shape=shape)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:  # or the folder is gone
+        raise HgldError(
+            f"{tempfile.gettempdir()}: no room for {size / 1e9:.1f} GB while ranking "
+            f"({error.strerror}); set TMPDIR to a folder on a larger disk"
+        ) from None
 
 
 class _Rounding:
