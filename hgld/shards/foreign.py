@@ -315,7 +315,8 @@ def _describe_sample(
             raise InvalidData(f"{name}: the hierarchy has no class '{one}'; add it (it has "
                               f"{known_classes})")  # fmt: skip
         found = rules.hierarchy[one]
-    image_id = str(known.get("image_id") or key)
+    own = known.get("image_id")
+    image_id = key if own is None or own == "" else str(own)  # 0 is an id, too
     if min(image_id) < " ":
         raise InvalidData(f"{name}: its image_id {image_id[:100]!r} has control characters; pack "
                           "the tar with another one")  # fmt: skip

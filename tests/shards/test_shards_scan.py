@@ -269,6 +269,12 @@ def test_a_landmark_id_that_is_none_is_left_out(tmp_path: Path, number: str) -> 
     assert index_shards(tmp_path, ("g",))["landmark_id"].tolist() == [-1]
 
 
+@pytest.mark.parametrize(("known", "image_id"), [("0", "0"), ('""', "a"), ("null", "a")])
+def test_the_image_id_0_is_one(tmp_path: Path, known: str, image_id: str) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.json", f'{{"g": 1, "image_id": {known}}}'.encode())
+    assert index_shards(tmp_path, ("g",))["image_id"].tolist() == [image_id]
+
+
 def test_an_image_id_that_no_reader_accepts_is_named(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.json", b'{"g": 1, "image_id": "a\\nb"}')
     with pytest.raises(InvalidData, match=r"key a: its image_id 'a\\nb' has control characters"):
