@@ -1,14 +1,17 @@
 """Read the index and the manifest of a folder of shards, and check both before use."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from hgld.artifacts import BOX, Json, hash_file
@@ -94,7 +97,8 @@ class ShardRows:
     it becomes the table of ``photo_columns``.
 
     Attributes:
-        file: the index, open, so that a new one at its path is never read.
+        read: reads row groups and columns of the open index, so that a new one at its path is
+            never read. It keeps the last ones, which other shards may share.
         groups: numbers of the row groups that hold the shard.
         columns: those that may be read.
         shard: its name.
@@ -102,7 +106,7 @@ class ShardRows:
         images: number of rows.
     """
 
-    file: parquet.ParquetFile
+    read: Callable[[range, tuple[str, ...]], pa.Table]
     groups: range
     columns: Sequence[str]
     shard: str
@@ -117,9 +121,10 @@ class ShardRows:
 
     def __getitem__(self, columns: Sequence[str]) -> pd.DataFrame:
         """Read some columns."""
-        wanted = list(dict.fromkeys([*columns, "shard"]))
-        rows: pd.DataFrame = self.file.read_row_groups(self.groups, wanted).to_pandas()
-        return rows.loc[rows["shard"] == self.shard, list(columns)].reset_index(drop=True)
+        table = self.read(self.groups, tuple(dict.fromkeys([*columns, "shard"])))
+        own = pc.equal(table["shard"].cast(pa.string()), self.shard)
+        rows: pd.DataFrame = table.filter(own).to_pandas()
+        return rows[list(columns)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pd.DataFrame, (photo_columns(self),)
@@ -148,12 +153,12 @@ def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
     found, check = list[ShardRows](), IndexCheck(path, columns)
     with _named(path):
         file = _open(path)
-        names = _names(file, columns)
+        names, read = _names(file, columns), lru_cache(maxsize=1)(file.read_row_groups)
         for groups, rows in _whole_shards(file, names):
             check.add(rows)
             for shard, splits in rows.groupby("shard", sort=False)["split"]:
                 own = str(shard), str(splits.iloc[0]), len(splits)
-                found.append(ShardRows(file, groups, names, *own))
+                found.append(ShardRows(read, groups, names, *own))
     _require_hash(path, manifest)
     pairs = pd.DataFrame([(one.shard, one.split) for one in found], columns=["shard", "split"])
     _require_known(pairs, manifest, path, whole=False)

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import webdataset
 from pyarrow import parquet
@@ -176,6 +177,22 @@ def test_shards_of_an_opened_index_are_those_of_one_read_at_once(shards: Path, g
         pd.testing.assert_frame_equal(one[["offset", "key"]], rows[["offset", "key"]])
         assert (len(one), one.split) == (len(rows), rows["split"].iloc[0])
         assert "key" in one and "run" not in one
+
+
+def test_a_row_group_of_several_shards_is_decoded_once(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_index(shards, read_index(shards))
+    decoded, read = list[object](), parquet.ParquetFile.read_row_groups
+
+    def count(self: parquet.ParquetFile, *given: object) -> pa.Table:
+        decoded.append(given)
+        return read(self, *given)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_groups", count)
+    found = open_index(shards, ["key", "offset"])
+    assert len(found) > 2 and sum(len(one[["key"]]) for one in found) == sum(map(len, found))
+    assert len(decoded) == 1
 
 
 def test_rows_of_a_shard_are_sent_to_a_worker_as_a_table(shards: Path) -> None:
