@@ -20,6 +20,7 @@ from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
 from hgld.train.objective import build_loss
+from hgld.train.whitening import require_images
 
 
 def check_split(images: pd.DataFrame, *, options: TrainOptions, context: StageContext) -> None:
@@ -45,8 +46,8 @@ def check_training(
     Raises:
         InvalidData: not a single batch can be made of the split, or a run starts from a folder
             without a model.
-        UsageError: the split has no labelled images, a loss does not fit the levels, or a run
-            starts from a model of another architecture.
+        UsageError: the split has no labelled images, or too few for train.head_init; a loss does
+            not fit the levels, or a run starts from a model of another architecture.
     """
     training = [run for run in options.runs.values() if run.steps]
     if not training:
@@ -60,6 +61,8 @@ def check_training(
             f"train.split '{options.split}' has no labelled images; there are: "
             f"{describe_splits(labelled) or 'none at all'}"
         )
+    if not all(run.init_from for run in training):
+        require_images(options, len(rows))
     labels, class_labels = number_levels(rows[levels].to_numpy(np.int64))
     for run in training:
         build_loss(run, class_labels, options.dim, options.seed)

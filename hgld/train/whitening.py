@@ -57,6 +57,25 @@ def pca_whitening(features: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     return weight, -weight @ mean
 
 
+def require_images(options: TrainOptions, images: int) -> None:
+    """Refuse to whiten the head with too few images: N of them vary in N - 1 directions at most.
+
+    Args:
+        options: head_init, head_init_images and dim.
+        images: of the split that is trained on.
+
+    Raises:
+        UsageError: there are too few.
+    """
+    count = min(options.head_init_images, images)
+    if options.head_init == "pca_whitening" and count <= options.dim:
+        more = "raise train.head_init_images" if count < images else "train on more images"
+        raise UsageError(
+            f'train.head_init "pca_whitening": {count:,} images vary in {count - 1:,} directions '
+            f"at most, but train.dim is {options.dim}; lower it, or {more}"
+        )
+
+
 def whiten_head(
     model: ImageModel,
     data: TrainingData,
@@ -69,8 +88,10 @@ def whiten_head(
 
     Raises:
         InvalidData: more images are damaged than the budget allows.
+        UsageError: there are too few images.
     """
     assert model.head is not None
+    require_images(options, len(data.rows))
     damaged = damaged or DamagedImages(options.undecodable_budget, data.name)
     weight, bias = pca_whitening(_features(model, data, options, damaged), options.dim)
     with torch.no_grad():

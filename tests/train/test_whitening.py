@@ -1,12 +1,17 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from hgld.config import RunOptions
+from hgld.config import RunOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
 from hgld.model import build_image_model, load_model
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.read import ShardImages
 from hgld.train.data import TrainingData
+from hgld.train.preconditions import check_training
 from hgld.train.whitening import pca_whitening, whiten_head
 from tests.made_shards import small_options
 
@@ -35,6 +40,24 @@ def test_more_dimensions_than_the_features_vary_in_are_refused() -> None:
     flat = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)) @ torch.ones(2, 5)
     with pytest.raises(UsageError, match=r"50 images vary in 1 directions, but train\.dim is 3"):
         pca_whitening(flat, 3)
+
+
+@pytest.mark.parametrize(
+    ("images", "more"), [(4, "train on more images"), (90, r"raise train\.head_init_images")]
+)
+def test_too_few_images_are_refused_before_anything_is_exported(images: int, more: str) -> None:
+    paths = [f'{{"group": "{i % 2}", "species": "{i}"}}' for i in range(2)]
+    hierarchy = pd.DataFrame({"split": "train", "landmark_id": [0, 1], "path": paths})
+    table = pd.DataFrame({"split": "train", "landmark_id": np.arange(images) % 2})
+    context = StageContext("2026-01-01", Path(), SourceOptions(), Path())
+    shape = {"classes_per_batch": 2, "images_per_class": 2, "runs": {"run": RunOptions(steps=1)}}
+    options = small_options(**{**WHITE, **shape, "head_init_images": 4})
+    with pytest.raises(
+        UsageError, match=rf"4 images vary in 3 directions at most, .*; lower it, or {more}"
+    ):
+        check_training(table, hierarchy, options=options, context=context)
+    enough = options.model_copy(update={"dim": 3})
+    check_training(table, hierarchy, options=enough, context=context)
 
 
 def test_the_heads_output_on_training_images_is_white(shards) -> None:
