@@ -123,12 +123,12 @@ class Learner:
         self.options, self.loss_s, self.optimizer_s = options, 0.0, 0.0
         weight = next(model.parameters())
         self.device = weight.device
-        part = options.micro_batch
-        images = options.classes_per_batch * options.images_per_class // ranks.size
-        if part is not None and part < images and ranks.leads and counts_batches(model):
+        whole = options.classes_per_batch * options.images_per_class
+        part = min(options.micro_batch or whole, whole // ranks.size)
+        if part < whole and ranks.leads and counts_batches(model):
             say(
                 f"batch-norm is not frozen: it takes its statistics from {part} images at a time, "
-                "so the whole batch at once would train another model"
+                f"so a batch of {whole} at once, by one process, would train another model"
             )
         self.network = ranks.parallel(model)
         self.optimizers = build_optimizers(model, criterion, run)

@@ -26,7 +26,6 @@ from torch.nn.parallel import DistributedDataParallel
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.model.devices import choose_device
 from hgld.shards.batches import part_of_rank
-from hgld.tasks import say
 
 PATIENCE = timedelta(days=30)  # the others wait while rank 0 checks shards or waits for a lock
 FAREWELL = timedelta(seconds=10)
@@ -82,16 +81,11 @@ class Ranks:
     def parallel(self, model: nn.Module) -> nn.Module:
         """Wrap the model so that its gradients are averaged over the processes during backward.
 
-        Batch-norm that is not frozen takes its statistics from each process's own slice, which is
-        reported; rank 0's statistics are kept.
+        Batch-norm that is not frozen takes its statistics from each process's own slice; rank 0's
+        are kept.
         """
         if self.size == 1:
             return model
-        if self.leads and counts_batches(model):
-            say(
-                "batch-norm is not frozen: each process takes its statistics from its own "
-                f"1/{self.size} of a batch, so one process would train another model"
-            )
         device = next(model.parameters()).device
         return DistributedDataParallel(model, [device] if device.type == "cuda" else None)
 

@@ -149,6 +149,17 @@ def test_parts_of_a_batch_have_statistics_of_their_own_unless_they_are_frozen() 
     assert not told() and not told(freeze_batch_norm=False, classes_per_batch=3, images_per_class=1)
 
 
+def test_processes_and_parts_give_one_notice_of_their_statistics(monkeypatch) -> None:
+    monkeypatch.setattr(Ranks, "parallel", lambda self, model: model)
+    said: list[str] = []
+    shape = {"classes_per_batch": 3, "images_per_class": 2, "freeze_batch_norm": False}
+    for micro_batch in (None, 2):
+        with watched_by(None, said.append):
+            run, ranks = RunOptions(loss="SupAP"), Ranks(size=2)
+            learner_of(run, ranks, micro_batch=micro_batch, **shape)
+    assert [text.partition(" images at")[0][-2:] for text in said] == [" 3", " 2"]
+
+
 def test_the_mean_of_two_losses_has_the_mean_of_their_gradients() -> None:
     memory = {"memory": 12}
     alone, joint, mean = (
