@@ -44,11 +44,13 @@ class RankedPart:
         runs: (Q, g) uint64, of each image the bits of its score in descending order, and its level.
         counts: (Q, L + 1) int64 images on each level, level 0 first, without the query itself.
         first: (Q, K) int32 rows, in the whole gallery, of the first K images.
+        start: row of the whole gallery at which the part begins.
     """
 
     runs: Array
     counts: Array
     first: Array
+    start: int = 0
 
 
 def rank_part(
@@ -69,7 +71,8 @@ def rank_part(
         part_labels: (g, L) label paths.
         own: (Q,) row of this part that is the query itself, -1 if it has none.
         first: number of top ranks for which gallery rows are returned, too.
-        start: row of the whole gallery at which the part begins, for ``first``.
+        start: row of the whole gallery at which the part begins, for ``first``, and so that a part
+            is not merged twice.
 
     Raises:
         ShapeError: embeddings and labels do not fit together, the part is too large, embeddings
@@ -97,7 +100,7 @@ def rank_part(
     runs = np.empty((len(query), len(part)), np.uint64)
     order = np.empty((len(query), min(first, len(part))), np.int32)
     part_sorter(query.device)(query, part, (*sides, rows), runs, order)
-    return RankedPart(runs, counts, order + np.int32(start))
+    return RankedPart(runs, counts, order + np.int32(start), start)
 
 
 def _check_own(own: Array, query_labels: Array, part_labels: Array) -> None:
@@ -128,6 +131,7 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
 
     if not parts or len({part.counts.shape for part in parts}) != 1:
         raise ShapeError("parts of a gallery for different queries; expected the same queries")
+    _require_apart(parts)
     runs = np.concatenate([part.runs for part in parts], 1)
     cuts = np.cumsum([0, *(part.runs.shape[1] for part in parts)])
     levels = np.empty(runs.shape, np.int8)
@@ -135,14 +139,26 @@ def merge_parts(parts: Sequence[RankedPart]) -> Ranking:
     counts = np.sum([part.counts for part in parts], 0)
     tops = np.concatenate([part.runs[:, : part.first.shape[1]] for part in parts], 1)
     rows = np.concatenate([part.first for part in parts], 1)
-    if not np.diff(np.sort(rows, 1), axis=1).all():
-        raise ShapeError("parts have gallery rows in common; give rank_part the start of each part")
     # among equals the lower row comes first
     order = np.take_along_axis(rows, np.lexsort((rows, tops)), 1)
     # beyond the ranks that a part was asked for, another of its images may be next
     asked = [part.first.shape[1] for part in parts if part.first.shape != part.runs.shape]
     order = order[:, : min(asked, default=None)]
     return Ranking(levels, counts, order)
+
+
+def _require_apart(parts: Sequence[RankedPart]) -> None:
+    """Raise ShapeError if parts have gallery rows in common.
+
+    Where no part has a start and none has first rows, only a part that is there twice is known.
+    """
+    if any(part.start or part.first.size for part in parts):
+        spans = sorted((part.start, part.start + part.runs.shape[1]) for part in parts)
+        shared = any(stop > start for (_, stop), (start, _) in pairwise(spans))
+    else:
+        shared = len({id(part.runs) for part in parts}) < len(parts)
+    if shared:
+        raise ShapeError("parts have gallery rows in common; give rank_part the start of each part")
 
 
 def rank_in_parts(

@@ -217,6 +217,18 @@ def test_parts_that_count_their_rows_from_0_are_refused() -> None:
         merge_parts(found)
 
 
+@pytest.mark.parametrize("starts", [(0, 2, 2), (0, 2, 3), (0, 0, 2)])
+def test_a_part_that_is_merged_twice_is_refused_without_first_ranks_too(starts) -> None:
+    """Else its images counted twice in every metric."""
+    vectors, labels = torch.eye(4), torch.arange(4)[:, None]
+    parts = [rank_part(vectors, labels, vectors[:2], labels[:2], start=start) for start in starts]
+    with pytest.raises(ShapeError, match="rows in common"):
+        merge_parts(parts)
+    alone = rank_part(vectors, labels, vectors[:2], labels[:2])
+    with pytest.raises(ShapeError, match="rows in common"):
+        merge_parts([alone, alone])
+
+
 def test_votes_of_equal_scores_follow_the_gallery_and_the_other_metrics_do_not() -> None:
     labels = torch.tensor([[1, 1], [1, 2], [2, 3], [2, 3], [0, 0]])
     scores, query = torch.tensor([1.0, 1, 1, 1, 0])[:, None], torch.tensor([[0, 0]])
