@@ -103,9 +103,10 @@ def test_files_of_a_person_among_the_rankings_stay(
     (tmp_path / "ranked" / "mine").mkdir(parents=True)
     (tmp_path / "ranked" / "notes.txt").write_text("mine")
     (tmp_path / "ranked" / "gone.npz").write_bytes(b"of a model that is no longer asked for")
+    np.savez(tmp_path / "ranked" / "vectors.npz", vectors=np.eye(2))
     Evaluate(shards, models, tmp_path)()
     found = {path.name for path in (tmp_path / "ranked").iterdir()}
-    assert found == {"mine", "notes.txt", "plain.npz", "trained.npz"}
+    assert found == {"mine", "notes.txt", "plain.npz", "trained.npz", "vectors.npz"}
 
 
 def test_every_image_queries_all_others_where_query_and_gallery_are_the_same(

@@ -192,6 +192,15 @@ class RankingFile:
             raise _unreadable(self.path, error) from None
 
 
+def is_other_npz(path: Path) -> bool:
+    """Whether an .npz holds other arrays than a ranking; False if it is damaged."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return not {"levels.npy", "query_ids.npy"} <= set(file.namelist())
+    except zipfile.BadZipFile:
+        return False
+
+
 def _unreadable(path: Path, error: Exception) -> InvalidData:
     reason = single_blanks(str(error))
     return InvalidData(f"{path}: not a readable ranking ({reason}); run the evaluate stage again")

@@ -10,6 +10,7 @@ and ``gldv2-official`` gives both.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts.ranking_file import is_other_npz
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
@@ -337,10 +339,13 @@ def _value_table(
 
 
 def _keep_only(out: Path, names: list[str], official: bool) -> None:
-    """Create the folder; remove rankings of models and protocols that are no longer requested."""
+    """Create the folder; remove rankings of models and protocols that are no longer requested.
+
+    Other files, such as embeddings that a person put there, stay.
+    """
     kept = {f"{name}.npz" for name in names}
     kept |= {f"{name}.submission.csv" for name in names if official}
     out.mkdir(parents=True, exist_ok=True)
-    for path in [*out.glob("*.npz"), *out.glob("*.submission.csv")]:
+    for path in [*filterfalse(is_other_npz, out.glob("*.npz")), *out.glob("*.submission.csv")]:
         if path.name not in kept:
             path.unlink()
