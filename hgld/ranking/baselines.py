@@ -67,8 +67,9 @@ class _OfPairs(nn.Module):
         """(B, D) and (B, L) label paths -> one number."""
         sides = Sides.of(embeddings, labels)
         classes = class_of(labels)
-        mined = None if self.miner is None else self.miner(sides.queries, classes)
-        found: Tensor = self.loss(sides.queries, classes, mined)
+        with whole_products(embeddings.device):
+            mined = None if self.miner is None else self.miner(sides.queries, classes)
+            found: Tensor = self.loss(sides.queries, classes, mined)
         # The first batch is checked once, since a batch without positives gives no error by itself.
         if not self._checked:
             self._checked = True
@@ -167,8 +168,12 @@ class CLCD(nn.Module):
             self._checked = True
             sides.check_first_batch(1, hierarchical=True)
         levels = sides.levels(slice(None), include_self=False)  # (B, B); -1 is the image itself
-        weight = next(self.parameters())
-        found = self.norm(sides.queries.to(weight.dtype))
+        with whole_products(embeddings.device):
+            return self._of_levels(sides.queries, levels)
+
+    def _of_levels(self, queries: Tensor, levels: Tensor) -> Tensor:
+        """The loss from (B, D) unit vectors and (B, B) shared levels."""
+        found = self.norm(queries.to(next(self.parameters()).dtype))
         unit, concept, total = F.normalize(found, dim=1), found, found.new_zeros(())
         for depth, (reduce, recover) in enumerate(zip(self.reduce, self.recover, strict=True)):
             concept = reduce(concept if self.refiner == "accumulated" else found)

@@ -40,7 +40,17 @@ def batch(device, size=64):
     return vectors.to(device), labels.to(device)
 
 
+def drawn(kind, device, **options):
+    """A loss with the same weights each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return kind(**options).to(device)
+
+
 RUNS = {
+    "triplets": lambda e, x: losses.Triplet()(e, x),
+    "mined triplets": lambda e, x: losses.Triplet(mining="semi-hard")(e, x),
+    "concepts": lambda e, x: drawn(losses.CLCD, e.device, num_levels=2, dim=512)(e, x).detach(),
     "rank loss": lambda e, x: losses.SupHAP(2)(e, x),
     "pooled": lambda e, x: losses.XBMContrastive()(e, x),
     "proxies": lambda e, x: losses.proxy_calibration(e, x[:, 1], e.flip(0)),
