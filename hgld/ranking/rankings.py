@@ -267,9 +267,15 @@ class Ranking:
 
     @classmethod
     def of(cls, ranked: Tensor, num_levels: int) -> "Ranking":
-        """Build a ranking from (Q, G) levels in ranked order, as ``rank_columns`` orders them."""
+        """Build a ranking from (Q, G) levels in ranked order.
+
+        Images that are not in the gallery (level -1) have no rank, wherever they are.
+        """
         grades.check_levels(ranked, num_levels)
         levels = ranked.to("cpu", torch.int8)
+        absent = levels < 0
+        if bool((absent[:, :-1] & ~absent[:, 1:]).any()):
+            levels = levels.gather(1, absent.to(torch.int8).argsort(dim=1, stable=True))
         counts = grades.count_levels(levels, num_levels)
         return cls(levels.numpy(), counts.numpy(), np.empty((len(levels), 0), np.int32))
 
@@ -320,6 +326,11 @@ class Ranking:
         ranking = cls(*(np.asarray(arrays[name]) for name in ("levels", "counts", "first")))
         if not len(ranking.levels) == len(ranking.counts) == len(ranking.first):
             raise ShapeError("a ranking whose levels, counts and first differ in number")
+        if len(ranking.levels):
+            again = cls.of(torch.from_numpy(ranking.levels.copy()), ranking.counts.shape[1] - 1)
+            same = [getattr(again, name) == arrays[name] for name in ("levels", "counts")]
+            if not all(map(np.all, same)):
+                raise ShapeError("a ranking whose counts are not those of its levels by rank")
         return ranking
 
 

@@ -199,3 +199,17 @@ def test_a_broken_ranking_is_refused(world) -> None:
         Ranking.from_arrays({n: a for n, a in arrays.items() if n != "levels"})
     with pytest.raises(ShapeError, match="differ in number"):
         Ranking.from_arrays({**arrays, "first": arrays["first"][:-1]})
+    with pytest.raises(ShapeError, match="counts are not those of its levels"):
+        Ranking.from_arrays({**arrays, "counts": arrays["counts"] + 1})
+
+
+def test_an_image_that_is_not_in_the_gallery_has_no_rank_wherever_it_is() -> None:
+    """The query itself has the highest score, and took the first rank."""
+    names = ["AP:1", "R@1:2", "NDCG", "H-AP"]
+    last, first = (
+        Ranking.of(torch.tensor(levels), num_levels=2)
+        for levels in ([[2, 0, 1, -1], [0, 1, 1, 0]], [[-1, 2, 0, 1], [0, 1, 1, 0]])
+    )
+    for name, values in last.evaluate(names).per_query.items():
+        torch.testing.assert_close(first.evaluate(names).per_query[name], values, equal_nan=True)
+    assert first.levels.tolist() == last.levels.tolist()
