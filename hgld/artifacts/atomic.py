@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 from hgld.errors import InvalidData, UsageError
 
 if TYPE_CHECKING:
-    import hashlib
-
     import numpy as np
 
 REPLACING = ".replacing"  # folder with the new versions of files that are replaced together
@@ -78,7 +76,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         yield temporary
         for file in (temporary, *temporary.rglob("*")):
             _sync(file)
-        _exchange(temporary, path, aside)
+        try:
+            if path.exists():
+                path.replace(aside)
+            temporary.replace(path)
+        finally:
+            _bring_back(aside, path)
+        _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(aside, ignore_errors=True)
@@ -119,17 +123,6 @@ def finish_files(folder: Path) -> bool:
     _sync(folder)
     ready.rmdir()
     return True
-
-
-def _exchange(temporary: Path, path: Path, aside: Path) -> None:
-    """Replace the old folder by the new one and keep the old one aside, or change nothing."""
-    try:
-        if path.exists():
-            path.replace(aside)
-        temporary.replace(path)
-    finally:
-        _bring_back(aside, path)
-    _sync(path.parent)
 
 
 def _bring_back(aside: Path, path: Path) -> None:
@@ -269,7 +262,7 @@ def map_sealed(path: Path, holds: str) -> "np.ndarray | None":
 
     if not path.is_file() or path.stat().st_size < SEAL:
         return None
-    digest, left = _seal_of(holds), path.stat().st_size - SEAL
+    digest, left = sha256(holds.encode() + b"\0"), path.stat().st_size - SEAL
     try:
         with path.open("rb") as file:
             while left and (block := file.read(min(left, 1 << 20))):
@@ -284,10 +277,6 @@ def map_sealed(path: Path, holds: str) -> "np.ndarray | None":
 
 
 def _seal(content: bytes | memoryview, holds: str) -> bytes:
-    digest = _seal_of(holds)
+    digest = sha256(holds.encode() + b"\0")
     digest.update(content)
     return digest.digest()
-
-
-def _seal_of(holds: str) -> "hashlib._Hash":
-    return sha256(holds.encode() + b"\0")

@@ -165,7 +165,16 @@ def compare(
     if len(a.protocol["levels"]) != len(b.protocol["levels"]):
         counts = [", ".join(side.protocol["levels"]) for side in (a, b)]
         raise InvalidData(f"A was measured on other levels ({counts[0]}) than B ({counts[1]})")
-    pairs = _pair_seeds(a, b)
+    pairs = pair_seeds(a.models, b.models)
+    if not pairs:
+        found = [
+            "seeds " + ", ".join(str(facts["seed"]) for facts in side.models.values())
+            for side in (a, b)
+        ]
+        raise UsageError(
+            f"no seed is in both: A has {found[0]}, B has {found[1]}; train both with the same "
+            "train.seeds, or name the model of one seed of each"
+        )
     tables = a.values(), b.values()
     values = [(tables[0][one], tables[1][other]) for one, other in pairs]
     queries = [
@@ -202,22 +211,8 @@ def compare(
         told,
         _severity(a, b, pairs, shared),
         (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),
-        (*_remarks(a, b), *_remarks_on_spread(a, b, pairs)),
+        tuple(_remarks(a, b, pairs)),
     )
-
-
-def _pair_seeds(a: MeasuredRun, b: MeasuredRun) -> Pairs:
-    pairs = pair_seeds(a.models, b.models)
-    if not pairs:
-        found = [
-            "seeds " + ", ".join(str(facts["seed"]) for facts in side.models.values())
-            for side in (a, b)
-        ]
-        raise UsageError(
-            f"no seed is in both: A has {found[0]}, B has {found[1]}; train both with the same "
-            "train.seeds, or name the model of one seed of each"
-        )
-    return pairs
 
 
 def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:
@@ -295,7 +290,8 @@ def _count_first(side: MeasuredRun, shared: pd.Index, num_levels: int) -> np.nda
     return np.bincount(kept[kept >= 0], minlength=num_levels + 1)
 
 
-def _remarks(a: MeasuredRun, b: MeasuredRun) -> Iterator[str]:
+def _remarks(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
+    """Yield what was not measured alike, and which variation the intervals do not include."""
     for what in ("name", "query", "gallery", "gallery_images", "levels"):
         one, other = a.protocol.get(what), b.protocol.get(what)
         if one != other:
@@ -303,10 +299,6 @@ def _remarks(a: MeasuredRun, b: MeasuredRun) -> Iterator[str]:
     one, other = (side.protocol.get("precision", "float32") for side in (a, b))
     if one != other:
         yield f"not measured alike: precision is {one} in A, {other} in B"
-
-
-def _remarks_on_spread(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
-    """Return remarks on sources of variation that the intervals do not include."""
     if _is_one_training(a, b):
         yield "A and B differ in their training seeds alone, so every difference is chance"
         return

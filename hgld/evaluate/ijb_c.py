@@ -116,7 +116,11 @@ def score_faces(embeddings: Given, protocol: FaceProtocol) -> FaceScores:
     """
     faces = protocol.faces
     vectors = unit_rows(embeddings.of(faces["image_id"].to_numpy(dtype=str)))
-    templates, people = _templates(faces, vectors)
+    # first over the frames of a video, so that a long video counts as much as a photo
+    means = _media(vectors, faces[["template", "sighting"]]).groupby(level=0).mean()
+    templates = pd.DataFrame(unit_rows(means.to_numpy()), index=means.index)  # (T, D)
+    subjects = faces.drop_duplicates("template").set_index("template")["subject"]
+    people = subjects.reindex(means.index).to_numpy()  # (T,)
     left, right = (templates.index.get_indexer(side) for side in protocol.pairs.T)
     cosines = np.concatenate(
         [
@@ -189,15 +193,6 @@ def _require_one(faces: pd.DataFrame, folder: Path, key: str, value: str, rule: 
             f"{folder / second}: {key} {number} is also in {first}; expected {rule} "
             f"({len(twice)} such); get the lists again"
         )
-
-
-def _templates(faces: pd.DataFrame, vectors: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
-    """(T, D) unit vectors by template, and (T,) the person of each."""
-    # first over the frames of a video, so that a long video counts as much as a photo
-    means = _media(vectors, faces[["template", "sighting"]]).groupby(level=0).mean()
-    people = faces.drop_duplicates("template").set_index("template")["subject"]
-    unit = pd.DataFrame(unit_rows(means.to_numpy()), index=means.index)
-    return unit, people.reindex(means.index).to_numpy()
 
 
 def _media(vectors: np.ndarray, keys: pd.DataFrame) -> pd.DataFrame:

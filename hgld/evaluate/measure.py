@@ -160,7 +160,15 @@ class _Evaluation:
         # Embeddings of models that are gone would fill the disk.
         store.keep_only(models)
         record_models(state, models)
-        _keep_only(out, [model.name for model in models], self.official is not None)
+        kept = {f"{model.name}.npz" for model in models}
+        if self.official is not None:
+            kept |= {f"{model.name}.submission.csv" for model in models}
+        out.mkdir(parents=True, exist_ok=True)
+        # Embeddings that a person put there stay.
+        rankings = filterfalse(is_other_npz, out.glob("*.npz"))
+        for path in [*rankings, *out.glob("*.submission.csv")]:
+            if path.name not in kept:  # of a model or protocol that is no longer requested
+                path.unlink()
         # Before the first embedding, so that a damaged model stops the run at once.
         facts = {model.name: model.facts() for model in models}
         protocol = self._protocol({one["split"] for one in facts.values() if "split" in one})
@@ -336,16 +344,3 @@ def _value_table(
     """Return one row for each query with a value."""
     columns = {"model": model, "image_id": image_ids, "metric": metric, "value": values}
     return pd.DataFrame(columns).astype({"value": "float64"}).dropna(subset="value")
-
-
-def _keep_only(out: Path, names: list[str], official: bool) -> None:
-    """Create the folder; remove rankings of models and protocols that are no longer requested.
-
-    Other files, such as embeddings that a person put there, stay.
-    """
-    kept = {f"{name}.npz" for name in names}
-    kept |= {f"{name}.submission.csv" for name in names if official}
-    out.mkdir(parents=True, exist_ok=True)
-    for path in [*filterfalse(is_other_npz, out.glob("*.npz")), *out.glob("*.submission.csv")]:
-        if path.name not in kept:
-            path.unlink()

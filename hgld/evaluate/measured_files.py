@@ -199,8 +199,20 @@ def measure_files(
     tables = _tables(query, other, levels)
     names = tuple(levels) or tuple(map(str, tables[0].columns))
     labels = _number(tables)
-    _require_coarse_to_fine(np.concatenate(labels), names, other)
-    chosen = tuple(str(parse(name)) for name in metrics) or _usual(names)
+    # fine to coarse would reduce every metric to one level
+    at = coarser_column(torch.from_numpy(np.concatenate(labels)))
+    if at is not None:
+        ordered = " ".join(f"--level {name}" for name in reversed(names))
+        raise InvalidData(
+            f"{other.path}: level '{names[at]}' is coarser than '{names[at - 1]}' before it; "
+            f"levels run coarse to fine: {ordered}"
+        )
+    finest = names[-1]
+    chosen = tuple(str(parse(name)) for name in metrics) or (
+        *("H-AP", "NDCG", "ASI"),
+        *(f"AP:{name}" for name in names),
+        *(f"R@1:{finest}", f"mAP@R:{finest}", f"mAP@100:{finest}"),
+    )
     for metric in chosen:
         parse(metric).at_level(names)
     sides = [query] if gallery is None else [query, gallery]
@@ -313,17 +325,6 @@ def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
     return found
 
 
-def _require_coarse_to_fine(labels: np.ndarray, names: Sequence[str], side: Given) -> None:
-    """Refuse levels in the order fine to coarse, which would reduce every metric to one level."""
-    at = coarser_column(torch.from_numpy(labels))
-    if at is not None:
-        ordered = " ".join(f"--level {name}" for name in reversed(names))
-        raise InvalidData(
-            f"{side.path}: level '{names[at]}' is coarser than '{names[at - 1]}' before it; levels "
-            f"run coarse to fine: {ordered}"
-        )
-
-
 def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:
     """Return (N, L) class numbers of both sides; equal labels of a level get equal numbers."""
     words = [table.to_numpy() for table in tables]
@@ -341,15 +342,6 @@ def _count_inside(query: Given, gallery: Given) -> int:
     place = gallery.distinct_ids().get_indexer(query.distinct_ids())
     inside = place >= 0
     return int((query.vectors[inside] == gallery.vectors[place[inside]]).all(axis=1).sum())
-
-
-def _usual(names: Sequence[str]) -> tuple[str, ...]:
-    finest = names[-1]
-    return (
-        *("H-AP", "NDCG", "ASI"),
-        *(f"AP:{name}" for name in names),
-        *(f"R@1:{finest}", f"mAP@R:{finest}", f"mAP@100:{finest}"),
-    )
 
 
 def _as_they_are(side: Given) -> np.ndarray:

@@ -71,7 +71,11 @@ def measure_and_write(
     Raises:
         HgldError: the gallery does not fit the device's memory.
     """
-    whole, names = of_gallery(names, _sums(names, vectors, gallery)), of_queries(names)
+    sums = None
+    if CPCC in names:  # of the gallery's classes, read file by file
+        pieces = MappedVectors.of(vectors[gallery.split]).tensors()
+        sums = ClassSums.of(pieces, torch.from_numpy(gallery.labels))
+    whole, names = of_gallery(names, sums), of_queries(names)
     own = gallery.own_queries(query)
     classes = mean_classes(vectors[gallery.split], gallery.labels)
     images = len(gallery.labels)
@@ -102,16 +106,6 @@ def measure_and_write(
     found = BlockValues.join(values, names)
     warn_if_concerned(names, found.inverted, found.queries)
     return replace(found, of_gallery=whole)
-
-
-def _sums(
-    names: Sequence[str], vectors: Mapping[str, MappedVectors | np.ndarray], gallery: Side
-) -> ClassSums | None:
-    """Return the sums of the gallery's classes if a metric needs them, read file by file."""
-    if CPCC not in names:
-        return None
-    pieces = MappedVectors.of(vectors[gallery.split]).tensors()
-    return ClassSums.of(pieces, torch.from_numpy(gallery.labels))
 
 
 def own_parts(own: int, query: Embedded) -> Iterator[tuple[bool, slice, Embedded]]:
@@ -254,11 +248,6 @@ class RankFiles:
     query_labels: Path
     gallery_labels: Path
 
-    def all(self) -> list[Path]:
-        """Return each file once."""
-        every = (*self.query, *self.gallery, self.query_labels, self.gallery_labels)
-        return list(dict.fromkeys(every))
-
 
 @dataclass(frozen=True)
 class RankTask:
@@ -284,7 +273,9 @@ class RankTask:
 
     def shares(self) -> list[Path]:
         """All files: a worker gets the gallery once for all its tasks."""
-        return self.files.all()
+        own = self.files
+        every = (*own.query, *own.gallery, own.query_labels, own.gallery_labels)
+        return list(dict.fromkeys(every))
 
     def writes(self) -> list[Path]:
         """Nothing: the result is small."""

@@ -132,7 +132,15 @@ def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
 
 def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Return size, reason and detail of each line; the reason of a taken image is empty."""
-    rows = _with_places(rows.reset_index(drop=True))
+    rows = rows.reset_index(drop=True)
+    if "image_id" not in rows:
+        rows = rows.assign(image_id=rows["path"], offset=0, size_bytes=-1)
+    else:  # the photos of tars; a file that is one photo is named by its path
+        rows = rows.assign(
+            image_id=rows["image_id"].fillna(rows["path"]).astype("str"),
+            offset=rows["offset"].fillna(0).astype("int64"),
+            size_bytes=rows["size_bytes"].fillna(-1).astype("int64"),
+        )
     place = rows["file"] + " line " + rows["line"].astype("str")
     known = rows["size_bytes"] >= 0
     found = (
@@ -152,17 +160,6 @@ def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
         reason = reason.mask(copy, "is a query")
         detail = detail.mask(copy, place + " has the bytes of " + rows["copy_of"].astype("str"))
     return rows.assign(size_bytes=sizes, reason=reason, detail=detail.where(reason != "", ""))
-
-
-def _with_places(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add image_id, offset and size_bytes, -1 if a file is one photo: its id is its path."""
-    if "image_id" not in rows:
-        return rows.assign(image_id=rows["path"], offset=0, size_bytes=-1)
-    return rows.assign(
-        image_id=rows["image_id"].fillna(rows["path"]).astype("str"),
-        offset=rows["offset"].fillna(0).astype("int64"),
-        size_bytes=rows["size_bytes"].fillna(-1).astype("int64"),
-    )
 
 
 def _landmarks(taken: pd.DataFrame, listing: Listing) -> pd.DataFrame:
