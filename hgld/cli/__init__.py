@@ -17,8 +17,8 @@ from typer.core import TyperGroup
 
 from hgld import __version__
 from hgld.cli import commands, evaluations, labels, reviews, shards, supercategories
+from hgld.cli.arguments import require_names
 from hgld.cli.output import open_streams, print_wrapped
-from hgld.cli.runners import require_names
 from hgld.cli.stage_commands import add_stage_commands
 from hgld.errors import DISK_FULL, HgldError, Resumable
 from hgld.stopping import handle_with, ignore_requests

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work
+from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, open_runner
 from hgld.cli.output import print_json, progress
-from hgld.cli.runners import open_runner
 from hgld.cli.stage_commands import refuse_torchrun
 from hgld.errors import InvalidData, UsageError
 

@@ -6,7 +6,7 @@ it as data. Nothing heavy is imported before a command runs.
 
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.arguments import AsJson, Model, Page, PipelineFile, Settings, Work, out_option
+from hgld.cli.arguments import (
+    AsJson,
+    Model,
+    Page,
+    PipelineFile,
+    Settings,
+    Work,
+    open_photos,
+    open_workspace,
+    out_option,
+    tool_group,
+)
 from hgld.cli.output import print_json, progress, require_other, write_sheets, write_table
-from hgld.cli.runners import open_photos, open_workspace
 from hgld.words import count_text, percent_text
 
 if TYPE_CHECKING:
@@ -40,12 +50,7 @@ class By(StrEnum):
     queries = "queries"
 
 
-app = typer.Typer(
-    name="evaluations",
-    help="Measure embeddings, compare evaluations, export rankings.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = tool_group("evaluations", "Measure embeddings, compare evaluations, export rankings.")
 
 Query = Annotated[Path, typer.Argument(metavar="QUERY", help="Embeddings: .npy, .npz or .parquet.")]
 Place = Annotated[
@@ -308,14 +313,24 @@ def export(
     npz, parquet: embeddings, by default in the current folder, as MODEL-SPLIT.npz or .parquet, in
     the order of the shards' index, with ids and class numbers; "measure" reads them.
     """
+    from hgld.artifacts import atomic_path
+    from hgld.errors import UsageError
     from hgld.evaluate.export import VECTOR_FORMATS, export_lines, write_vectors
     from hgld.evaluate.results import open_measured
 
-    ranks = _depth(depth)
+    if depth != "all" and (not depth.isdecimal() or int(depth) < 1):
+        raise UsageError(f"--depth {depth}: expected a number from 1, or all")
+    ranks = None if depth == "all" else int(depth)
     with progress("export"):
         measured = open_measured(place)
         if form not in VECTOR_FORMATS:
-            _write_lines(export_lines(measured, form, ranks, at_least), out)
+            found = export_lines(measured, form, ranks, at_least)
+            lines = (f"{line}\n" for line in found)
+            if out is None:
+                sys.stdout.writelines(lines)
+                return
+            with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(lines)
             return
         paths = write_vectors(measured, form, out or Path())
     for path in paths:
@@ -638,24 +653,3 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     for one in found.severity.to_dict("records"):
         counts = f"{one['a']:>7,}{one['b']:>7,}{one['b'] - one['a']:>+8,}"
         yield f"{one['first_image']:<{IMAGE}}{counts}"
-
-
-def _depth(text: str) -> int | None:
-    """Return the number of ranks; None: all."""
-    from hgld.errors import UsageError
-
-    if text == "all":
-        return None
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"--depth {text}: expected a number from 1, or all")
-    return int(text)
-
-
-def _write_lines(lines: Iterable[str], out: Path | None) -> None:
-    from hgld.artifacts import atomic_path
-
-    if out is None:
-        sys.stdout.writelines(f"{line}\n" for line in lines)
-        return
-    with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, Model, Page, PipelineFile, Settings, Work, out_option
+from hgld.cli.arguments import (
+    AsJson,
+    Model,
+    Page,
+    PipelineFile,
+    Settings,
+    Work,
+    open_photos,
+    open_workspace,
+    out_option,
+    tool_group,
+)
 from hgld.cli.output import (
     print_json,
     print_rows,
@@ -20,7 +31,6 @@ from hgld.cli.output import (
     write_sheets,
     write_table,
 )
-from hgld.cli.runners import open_photos, open_workspace
 from hgld.words import nearest
 
 if TYPE_CHECKING:
@@ -35,12 +45,7 @@ LABEL = 24  # columns of a label
 PATH = 24  # columns of a label path
 TYPICAL = 2  # photos of a class
 
-app = typer.Typer(
-    name="labels",
-    help="Compare, explain and check hierarchical labels.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = tool_group("labels", "Compare, explain and check hierarchical labels.")
 
 Split = Annotated[
     str, typer.Option("--split", metavar="SPLIT", help="Split of the ids: train or index.")

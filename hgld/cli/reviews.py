@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, out_option
+from hgld.cli.arguments import (
+    AsJson,
+    Now,
+    PipelineFile,
+    Settings,
+    Work,
+    name_to_sign,
+    open_runner,
+    out_option,
+    tool_group,
+)
 from hgld.cli.output import print_json, print_rows, progress, write_table
-from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
 from hgld.words import count_text, shortened
 
@@ -25,12 +34,7 @@ SHOWN = 10  # rows of a table on the screen; --json has all
 SHOWN_FAULTS = 50
 NOTHING = "–"
 
-app = typer.Typer(
-    name="reviews",
-    help="Log, undo and check decisions; settle conflicts; compare annotators.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = tool_group("reviews", "Log, undo and check decisions; settle conflicts; compare annotators.")
 
 
 @app.command("diff")

@@ -11,18 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, out_option
+from hgld.cli.arguments import AsJson, out_option, tool_group
 from hgld.cli.output import print_json, print_rows, progress
 from hgld.words import count_text, size_text
 
 HEAD = 12  # columns of the heads before a text
 
-app = typer.Typer(
-    name="shards",
-    help="List, show, check, index and copy a folder of shards.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = tool_group("shards", "List, show, check, index and copy a folder of shards.")
 
 Folder = Annotated[
     str, typer.Argument(metavar="FOLDER", help="The folder of shards, or its URL (s3://...).")

@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from hgld.cli.arguments import Force, Now, PipelineFile, Settings, Work
+from hgld.cli.arguments import (
+    Force,
+    Now,
+    PipelineFile,
+    Settings,
+    Work,
+    date_of,
+    name_to_sign,
+    open_runner,
+)
 from hgld.cli.output import print_rows, progress
-from hgld.cli.runners import date_of, name_to_sign, open_runner
 from hgld.errors import UsageError, WaitingForReview
 from hgld.pipeline.stages import STAGES, stage_names
 from hgld.words import count_text

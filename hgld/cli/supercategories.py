@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.arguments import AsJson, PipelineFile, Settings, Work, on_pipeline
+from hgld.cli.arguments import (
+    AsJson,
+    PipelineFile,
+    Settings,
+    Work,
+    name_to_sign,
+    on_pipeline,
+    open_runner,
+    tool_group,
+)
 from hgld.cli.output import print_json, progress
-from hgld.cli.runners import name_to_sign, open_runner
 from hgld.errors import UsageError
 
 if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
     from hgld.review.taxonomy import TaxonomyEdit
 
-app = typer.Typer(
-    name="taxonomy",
-    help="List and edit supercategories; decisions follow.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = tool_group("taxonomy", "List and edit supercategories; decisions follow.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A supercategory.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]

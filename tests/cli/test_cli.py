@@ -17,9 +17,9 @@ from typer.main import get_command
 
 from hgld.__main__ import main as hgld_main
 from hgld.cli import app, guarded
+from hgld.cli.arguments import name_to_sign, open_workspace
 from hgld.cli.console import Printer, warnings_as_notes
 from hgld.cli.overview import print_plan
-from hgld.cli.runners import name_to_sign, open_workspace
 from hgld.pipeline.cost import estimate_cost
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.plan import Disk, Plan

@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
+from hgld.artifacts import Table, VectorFile, Vectors, columns_of, declared_table
 from hgld.artifacts.columns import table_of
 from hgld.cli import app, guarded
+from hgld.cli.arguments import open_runner, open_workspace
 from hgld.cli.review_actions import apply_review
 from hgld.cli.review_pages import write_review_page
-from hgld.cli.runners import open_runner, open_workspace
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.decisions import row_id
 from hgld.pipeline.run import Runner
@@ -86,8 +86,7 @@ def _write_images(work: Path, count: int) -> None:
          "size_bytes": 1, **text}
         for i in range(count)
     ]  # fmt: skip
-    table = ARTIFACTS["images"]
-    assert isinstance(table, Table)
+    table = declared_table("images")
     table.write(table_of("images", rows), work / table.file)
 
 

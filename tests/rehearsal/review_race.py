@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from hgld.artifacts import declared_table
+from hgld.cli.arguments import open_workspace
 from hgld.cli.console import Printer
 from hgld.cli.review_actions import apply_review
-from hgld.cli.runners import open_workspace
 from hgld.pipeline.run import Runner
 
 
