@@ -52,6 +52,7 @@ from hgld.artifacts.formats import (
     Vectors,
     read_array,
     read_arrays,
+    read_plain_pickle,
 )
 from hgld.artifacts.large_tables import (
     LargeTable,
@@ -60,7 +61,6 @@ from hgld.artifacts.large_tables import (
     sql_text,
     write_query,
 )
-from hgld.artifacts.plain_pickle import read_plain_pickle
 from hgld.artifacts.table_checks import ColumnType
 from hgld.artifacts.tree import Tree, list_tree, size_of_file
 

@@ -4,7 +4,8 @@ Each class reads, checks and writes its format; none depends on a particular art
 
 ``np.load`` allocates the size that a header states, so 160 bytes can request 32 GB, and a
 compressed archive of 2 MB can contain 2 GB of zeros. Here the header is compared with the bytes
-that follow it, and an archive may expand to at most 100 times its own size.
+that follow it, and an archive may expand to at most 100 times its own size. A pickle, the format of
+some published data sets, is read only if it holds data alone; any other could run any code.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +48,14 @@ HELD_AT_MOST = 100  # times the archive's bytes; float embeddings compress to a 
 SMALL = 1 << 26  # bytes that any archive may expand to
 PIECE = 1 << 24
 HEADERS = {(1, 0): "read_array_header_1_0", (2, 0): "read_array_header_2_0"}
+# all that a numpy array needs of numpy; to import another module of it could run code
+PICKLED_MODULES = {"numpy", "numpy.core.multiarray", "numpy._core.multiarray"}
+PICKLED_ARRAYS = {"_reconstruct", "dtype", "ndarray", "scalar"}
+PICKLED_BYTES = {
+    ("_codecs", "encode"),
+    ("__builtin__", "bytes"),
+    ("builtins", "bytes"),
+}  # and of Python
 Place = Literal["work", "labels", "source"]
 _REBUILD = "delete it and run again to have it rebuilt"
 
@@ -104,6 +114,27 @@ def _read(file: IO[bytes], size: int) -> np.ndarray:
             raise ValueError(f"ends after {start + found:,} of {stated:,} bytes")
     array: np.ndarray = data.view(dtype).reshape(shape, order="F" if column_major else "C")
     return array
+
+
+def read_plain_pickle(path: Path) -> Any:
+    """Read a pickle of texts, numbers, lists, dictionaries and numpy arrays.
+
+    Raises:
+        ValueError: it is damaged, or asks for anything else.
+    """
+    with path.open("rb") as file:
+        try:
+            return _Plain(file).load()
+        except Exception as error:  # pickle and numpy raise many types for damaged files
+            raise ValueError(single_blanks(str(error)) or type(error).__name__) from None
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        of_array = module in PICKLED_MODULES and name in PICKLED_ARRAYS
+        if not of_array and (module, name) not in PICKLED_BYTES:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no data")
+        return super().find_class(module, name)
 
 
 @dataclass(frozen=True)
