@@ -306,23 +306,21 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
         )
     if len(set(levels)) < len(levels):
         raise UsageError(f"--level: a level is there twice: {', '.join(levels)}")
-    chosen = side.labels[list(levels) or _usual_levels(side.labels, side)]
+    usual = level_columns(side.labels)
+    if not levels and (not usual or "landmark_id" in usual[:-1]):
+        columns = ", ".join(map(str, side.labels)) or "none"
+        if not usual:
+            raise InvalidData(f"{side.path}: has no level among its labels (columns: {columns})")
+        # the last column would count as the finest level
+        raise InvalidData(
+            f"{side.path}: landmark_id is the finest level, but {usual[-1]} stands after it "
+            f"(columns: {columns}); name the levels coarse to fine: --level NAME"
+        )
+    chosen = side.labels[list(levels) or usual]
     text = chosen.apply(as_integers).astype(str).mask(chosen.isna(), "")
     # as the source of a folder reads them
     stripped: pd.DataFrame = text.apply(lambda column: column.str.strip())
     return stripped
-
-
-def _usual_levels(labels: pd.DataFrame, side: Given) -> list[str]:
-    columns, found = ", ".join(map(str, labels)) or "none", level_columns(labels)
-    if not found:
-        raise InvalidData(f"{side.path}: has no level among its labels (columns: {columns})")
-    if "landmark_id" in found[:-1]:  # the last column would count as the finest level
-        raise InvalidData(
-            f"{side.path}: landmark_id is the finest level, but {found[-1]} stands after it "
-            f"(columns: {columns}); name the levels coarse to fine: --level NAME"
-        )
-    return found
 
 
 def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:

@@ -171,20 +171,17 @@ def create_backbone(
             ) from None
         what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
         raise MissingWeights(f"{what} {architecture}: {one_line(error)}") from None
-    _take_off_classifier(backbone, architecture, pooled)
-    return backbone
-
-
-def _take_off_classifier(backbone: Any, architecture: str, pooled: bool) -> None:
+    take_off_classifier: Any = backbone.reset_classifier
     if pooled:
-        backbone.reset_classifier(0)
-        return
+        take_off_classifier(0)
+        return backbone
     try:
-        backbone.reset_classifier(0, global_pool="")
+        take_off_classifier(0, global_pool="")
     except (TypeError, AssertionError, ValueError, NotImplementedError):
         raise UsageError(
             f"train.pooling: {architecture} cannot do without its own; set it to default"
         ) from None
+    return backbone
 
 
 def _weights_for_timm(weights: Path, lite0: bool) -> dict[str, Any]:

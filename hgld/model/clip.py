@@ -128,7 +128,13 @@ def find_clip(name: str, option: str, helps: str) -> Path:
     tag = open_clip.get_pretrained_cfg(model, weights)
     if tag:
         repo, _, file = tag["hf_hub"].rpartition("/")
-        return hub_file(repo, _hub_names(file), helps)
+        file = file or HF_WEIGHTS_NAME
+        # safetensors first, as open_clip does
+        safe = str(Path(file).with_suffix(".safetensors"))
+        if file == HF_WEIGHTS_NAME:
+            safe = HF_SAFE_WEIGHTS_NAME
+        names = [safe, file] if file.endswith((".bin", ".pth")) else [file]
+        return hub_file(repo, names, helps)
     if Path(weights).is_file():
         return Path(weights)
     tags = open_clip.list_pretrained_tags_by_model(model)
@@ -136,15 +142,6 @@ def find_clip(name: str, option: str, helps: str) -> Path:
         f"{option}: '{weights}' is neither a file nor weights that open_clip has for {model} "
         f"({', '.join(tags) or 'it has none'}){nearest(weights, tags)}"
     )
-
-
-def _hub_names(file: str) -> list[str]:
-    """File names to look for, safetensors first, as open_clip does."""
-    file = file or HF_WEIGHTS_NAME
-    if file == HF_WEIGHTS_NAME:
-        return [HF_SAFE_WEIGHTS_NAME, file]
-    safe = str(Path(file).with_suffix(".safetensors"))
-    return [safe, file] if file.endswith((".bin", ".pth")) else [file]
 
 
 def _weights_in(folder: Path) -> Path:

@@ -80,7 +80,23 @@ def load_text_encoder(name: str, device: str = "auto") -> TextEncoder:
         return _load_minilm(place)
     if name.startswith("offline:"):
         raise UsageError(f"embed.encoder '{name}' is unknown; offline there is {MINILM}")
-    return _load_clip(name, find_clip(name, "embed.encoder", HELPS), place)
+    weights, model = find_clip(name, "embed.encoder", HELPS), architecture_of(name)
+    # The files that open_clip needs from the hub to build a text tower of transformers.
+    tower = open_clip.get_model_config(model).get("text_cfg", {})
+    wanted = {"hf_model_name": ["config.json"]}
+    if not model.startswith("local-dir:"):  # there the tokenizer is in the same folder
+        wanted["hf_tokenizer_name"] = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    for key, files in wanted.items():
+        if tower.get(key) and not Path(tower[key]).is_dir():
+            hub_file(tower[key], files, HELPS)
+    clip = create_clip(name, weights)
+    try:
+        tokenizer = open_clip.get_tokenizer(model)
+    except Exception as error:  # open_clip's errors have no common class
+        raise MissingWeights(f"{weights}: no tokenizer for {model}: {one_line(error)}") from None
+    clip.visual = None  # not needed, and half of the memory
+    encode = clip.eval().to(place).encode_text
+    return TextEncoder(_made_by(name, weights), encode, tokenizer, place)
 
 
 def _load_minilm(device: torch.device) -> TextEncoder:
@@ -100,32 +116,6 @@ def _load_minilm(device: torch.device) -> TextEncoder:
         return tokens[:, : int((tokens != tower.config.pad_token_id).sum(1).max())]
 
     return TextEncoder(_made_by(MINILM, weights), tower.eval().to(device), tokenize, device)
-
-
-def _load_clip(name: str, weights: Path, device: torch.device) -> TextEncoder:
-    """Load the text tower of a CLIP with the weights of a file."""
-    model = architecture_of(name)
-    _require_tower(model)
-    clip = create_clip(name, weights)
-    try:
-        tokenizer = open_clip.get_tokenizer(model)
-    except Exception as error:  # open_clip's errors have no common class
-        raise MissingWeights(f"{weights}: no tokenizer for {model}: {one_line(error)}") from None
-    clip.visual = None  # not needed, and half of the memory
-    return TextEncoder(
-        _made_by(name, weights), clip.eval().to(device).encode_text, tokenizer, device
-    )
-
-
-def _require_tower(model: str) -> None:
-    """Fetch the files that open_clip would need from the hub to build a transformers text tower."""
-    tower = open_clip.get_model_config(model).get("text_cfg", {})
-    wanted = {"hf_model_name": ["config.json"]}
-    if not model.startswith("local-dir:"):  # there the tokenizer is in the same folder
-        wanted["hf_tokenizer_name"] = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
-    for key, files in wanted.items():
-        if tower.get(key) and not Path(tower[key]).is_dir():
-            hub_file(tower[key], files, HELPS)
 
 
 def _made_by(name: str, weights: Path) -> dict[str, str]:

@@ -64,7 +64,15 @@ def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
         cached = try_to_load_from_cache(repo, name)
         if isinstance(cached, str):
             return Path(cached)
-    _require_hub(repo, names[0], helps)
+    where = f"the weights {repo} are not on this machine"
+    if constants.HF_HUB_OFFLINE:
+        raise MissingWeights(f"{where} and HF_HUB_OFFLINE is set; {helps}")
+    # Asked once, with short time limits, before the hub's own client starts to retry.
+    url = f"{constants.ENDPOINT}/{repo}/resolve/main/{names[0]}"
+    try:
+        requests.head(url, timeout=(CONNECT_S, ANSWER_S), allow_redirects=False)
+    except requests.RequestException:
+        raise MissingWeights(f"{where} and {constants.ENDPOINT} does not answer; {helps}") from None
     for name in names:
         try:
             return Path(hf_hub_download(repo, name))
@@ -83,15 +91,3 @@ def one_line(error: Exception) -> str:
         'so it is'
     """
     return single_blanks(str(error)).split(". ")[0][:300] or type(error).__name__
-
-
-def _require_hub(repo: str, name: str, helps: str) -> None:
-    """Ask once, with short time limits, before the hub's own client starts to retry."""
-    where = f"the weights {repo} are not on this machine"
-    if constants.HF_HUB_OFFLINE:
-        raise MissingWeights(f"{where} and HF_HUB_OFFLINE is set; {helps}")
-    url = f"{constants.ENDPOINT}/{repo}/resolve/main/{name}"
-    try:
-        requests.head(url, timeout=(CONNECT_S, ANSWER_S), allow_redirects=False)
-    except requests.RequestException:
-        raise MissingWeights(f"{where} and {constants.ENDPOINT} does not answer; {helps}") from None

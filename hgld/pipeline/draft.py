@@ -17,7 +17,7 @@ from shlex import quote
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ITEM_IDS, Table, atomic_path, read_header
+from hgld.artifacts import ITEM_IDS, atomic_path, declared_table, read_header
 from hgld.artifacts.columns import table_of
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
@@ -135,8 +135,7 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
     labels.mkdir(parents=True, exist_ok=True)
     written = [file]
     for name, rows in (("taxonomy", table_of("taxonomy", [])), ("links", draft.links)):
-        table = ARTIFACTS[name]
-        assert isinstance(table, Table)
+        table = declared_table(name)
         path = labels / table.file
         if not path.exists() and (name == "taxonomy" or len(rows)):
             table.write(rows, path)

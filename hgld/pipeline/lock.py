@@ -97,7 +97,13 @@ class Lock:
         require_file(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            stages = {n: r for n, r in document["stages"].items() if _is_record(r)}
+            finished = {"function", "revision", "options", "inputs", "outputs"}
+            stages = {
+                name: record
+                for name, record in document["stages"].items()
+                if isinstance(record, dict)
+                and ("inputs" not in record or finished <= record.keys())
+            }
             return cls(path, stages, dict(document["files"]), str(document.get("pipeline", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls(path)
@@ -266,11 +272,6 @@ def _size_and_times(stamp: list[int], known: list[Any] | None) -> str:
 def _files(folder: Path) -> list[Path]:
     """Regular files below a folder, links followed, hidden files and folders left out."""
     return list_tree(folder, hidden=False).files
-
-
-def _is_record(record: Any) -> bool:
-    finished = {"function", "revision", "options", "inputs", "outputs"}
-    return isinstance(record, dict) and ("inputs" not in record or finished <= record.keys())
 
 
 def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:

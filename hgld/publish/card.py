@@ -16,7 +16,7 @@ from typing import Any
 
 from hgld.figures import LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.hierarchy.decisions import Decided
-from hgld.publish.content import Group, Photos, Release, ReleaseTable
+from hgld.publish.content import Photos, Release, ReleaseTable
 from hgld.template_files import open_templates
 from hgld.words import count_text, level_classes, percent_text, single_blanks
 
@@ -40,6 +40,10 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
 
     Shards get a second card: Hugging Face reads a folder as CSV or as WebDataset, not both.
     """
+    labels = [sheet for sheet in release.sheets if sheet.name in LABELS]
+    # The labels have a split for each id space; every other table is by itself.
+    parts = {"labels": {sheet.name.removesuffix("_labels"): sheet for sheet in labels}}
+    parts |= {sheet.name: {"rows": sheet} for sheet in release.sheets if sheet.name not in LABELS}
     decisions = release.sheet("decisions")
     lineage, linked = release.sheet("lineage"), release.sheet("linked")
     in_force = Decided(decisions.rows).all() if decisions else []
@@ -60,7 +64,7 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
         "evaluation": release.photos.evaluation if release.photos else {},
         "shards": _describe_shards(release.photos) if release.photos else None,
         "pictures": pictures,
-        "configs": _configs(release, folder),
+        "configs": [_config(name, own, folder) for name, own in parts.items() if own],
         "size": _size(len(release.classes)),
     }
     _write_text("card.md", folder / "README.md", facts)
@@ -86,17 +90,6 @@ def _describe_shards(photos: Photos) -> dict[str, Any]:
         ),
         "removed": len(photos.removals),
     }
-
-
-def _configs(release: Release, folder: Path) -> list[Config]:
-    """The labels with a split for each id space, and every other table by itself."""
-    labels = [sheet for sheet in release.sheets if sheet.name in LABELS]
-    spaces = {sheet.name.removesuffix("_labels"): sheet for sheet in labels}
-    configs = [_config("labels", spaces, folder)] if spaces else []
-    for sheet in release.sheets:
-        if sheet.name not in LABELS:
-            configs.append(_config(sheet.name, {"rows": sheet}, folder))
-    return configs
 
 
 def _config(name: str, splits: Mapping[str, ReleaseTable], folder: Path) -> Config:
@@ -187,19 +180,14 @@ def draw_pictures(release: Release, folder: Path) -> list[tuple[str, str]]:
         names = (coarsest, above if of_folder else "supercategories", finest)
         drawn.append(("sunburst.png", "the hierarchy", draw_sunburst(paths, names, LIGHT)))
         counted = level_classes(finest) if of_folder else "landmarks"
-        shares = draw_shares(_shares(groups, counted), LIGHT)
-        drawn.append(("shares.png", "shares of the coarsest level", shares))
+        kinds = sorted({group.kind for group in groups})
+        shares = {
+            counted: {k: sum(g.all_landmarks for g in groups if g.kind == k) for k in kinds},
+            "images": {k: sum(g.images for g in groups if g.kind == k) for k in kinds},
+        }
+        shares = {what: counts for what, counts in shares.items() if any(counts.values())}
+        drawn.append(("shares.png", "shares of the coarsest level", draw_shares(shares, LIGHT)))
     (folder / "figures").mkdir()
     for name, _, drawing in drawn:
         (folder / "figures" / name).write_bytes(drawing.png())
     return [(f"figures/{name}", caption) for name, caption, _ in drawn]
-
-
-def _shares(groups: Sequence[Group], finest: str) -> dict[str, dict[str, int]]:
-    """Landmarks, and images where there are any, of each kind."""
-    kinds = sorted({group.kind for group in groups})
-    shares = {
-        finest: {k: sum(g.all_landmarks for g in groups if g.kind == k) for k in kinds},
-        "images": {k: sum(g.images for g in groups if g.kind == k) for k in kinds},
-    }
-    return {what: counts for what, counts in shares.items() if any(counts.values())}

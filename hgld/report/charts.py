@@ -191,7 +191,7 @@ def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartD
 
 def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:
     """Class means by t-SNE, a panel a model; the best one is among them."""
-    best, maps = best_run(measured.evaluation), {}
+    best, maps = best_run(measured.evaluation), dict[str, ClassMap]()
     if len(measured.levels) < 2:
         return
     first = [run for run in measured.runs if run != best][: MAPS - 1]
@@ -202,13 +202,9 @@ def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:
         found = place_classes(ranking.means, groups) if run in (best, *first) else None
         if found is not None:
             maps[run] = found
-    if maps:
-        yield _plan_of_maps(maps, measured, best, len(paths))
-
-
-def _plan_of_maps(
-    maps: Mapping[str, ClassMap], measured: ChartData, best: str | None, classes: int
-) -> ChartPlan:
+    if not maps:
+        return
+    classes = len(paths)
     level, finest = measured.levels[-2:]
     noun = level_noun(level)
     model = best if best is not None and best in maps else next(iter(maps))
@@ -229,7 +225,7 @@ def _plan_of_maps(
         about += " The share is among these classes alone; among all it may be higher."
     about += " Of several seeds the first." if measured.has_seeds else ""
     draw = partial(draw_class_maps, maps, list(measured.runs), noun)
-    return ChartPlan("map", "models", title, about, draw)
+    yield ChartPlan("map", "models", title, about, draw)
 
 
 def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
@@ -290,23 +286,20 @@ def _plan_losses(measured: ChartData, runs: Path) -> Iterator[ChartPlan]:
     }
     if lost := [name for name, facts in models.items() if facts["steps"] and name not in losses]:
         say(f"report: {runs} has no losses of the weights of {', '.join(lost)}; none are drawn")
-    if curves:
-        about = "Loss of each training step, thin, and its running mean; losses differ in scale."
-        about += " A line a seed." if measured.has_seeds else ""
-        draw = partial(draw_loss_curves, curves, list(measured.runs))
-        yield ChartPlan(
-            "losses", "models", _training(curves, best_run(measured.evaluation)), about, draw
-        )
-
-
-def _training(curves: Mapping[str, Sequence[LossCurve]], best: str | None) -> str:
-    """First and last loss of the best run, or of the last run if the best was not trained."""
+    if not curves:
+        return
+    best = best_run(measured.evaluation)
+    # of the last run if the best was not trained
     run = best if best is not None and best in curves else list(curves)[-1]
-    steps, losses = curves[run][0]
-    few = max(1, len(losses) // 10)
-    first, last = np.mean(losses[:few]), np.mean(losses[-few:])
+    steps, values = curves[run][0]
+    few = max(1, len(values) // 10)
+    first, last = np.mean(values[:few]), np.mean(values[-few:])
     length = count_text(int(steps[-1]), "step")
-    return f"In {length} the loss of {run} went from {first:.2g} to {last:.2g}"
+    title = f"In {length} the loss of {run} went from {first:.2g} to {last:.2g}"
+    about = "Loss of each training step, thin, and its running mean; losses differ in scale."
+    about += " A line a seed." if measured.has_seeds else ""
+    draw = partial(draw_loss_curves, curves, list(measured.runs))
+    yield ChartPlan("losses", "models", title, about, draw)
 
 
 def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:

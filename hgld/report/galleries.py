@@ -8,7 +8,6 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any
 
 import pandas as pd
 from PIL import Image, ImageDraw
@@ -139,8 +138,13 @@ def find_galleries(
             {"best": "Best queries", "worst": "Worst queries", "random": "Random queries"},
             find(choose_queries(sign * values[best], groups, options.grid_queries), [best]),
         )
-    _require_models(options.compared, measured.evaluation)
-    pair = options.compared
+    models, pair = list(measured.evaluation["models"]), options.compared
+    for name in pair or ():
+        if name not in models:
+            raise UsageError(
+                f"report.compared: no model '{name}' was measured (there are "
+                f"{', '.join(models)}){nearest(name, models)}"
+            )
     if pair is None and run is not None:
         others = known_means(measured.evaluation, metric)
         del others[run]
@@ -157,16 +161,6 @@ def find_galleries(
             {"gain": f"Better under {a}", "loss": f"Better under {b}", "random": "Random queries"},
             find(choose_differing(difference, groups, options.compared_queries), pair),
         )
-
-
-def _require_models(names: Sequence[str] | None, evaluation: Mapping[str, Any]) -> None:
-    measured = list(evaluation["models"])
-    for name in names or ():
-        if name not in measured:
-            raise UsageError(
-                f"report.compared: no model '{name}' was measured (there are "
-                f"{', '.join(measured)}){nearest(name, measured)}"
-            )
 
 
 def frame_of(level: int, levels: Sequence[str]) -> str:

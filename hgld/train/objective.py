@@ -56,7 +56,13 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
         torch.manual_seed(seed)
         try:
             loss = _build(run, class_labels, dim)
-            _try_out(run, class_labels[:2], dim)
+            # Most values are checked where they are used: by the loss of two images of each of two
+            # classes. It is another one, since a step would change the state of some losses.
+            few = class_labels[:2]
+            labels = torch.from_numpy(np.repeat(few, 2, axis=0))
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of so few images
+                _build(run, few, dim)(torch.randn(len(labels), dim), labels)
         except ShapeError as error:
             raise UsageError(f"train.runs: {run.loss}: {error}") from None
     if run.memory and not takes_references(loss):
@@ -65,17 +71,6 @@ def build_loss(run: RunOptions, class_labels: np.ndarray, dim: int, seed: int) -
             "set memory = 0"
         )
     return loss
-
-
-def _try_out(run: RunOptions, class_labels: np.ndarray, dim: int) -> None:
-    """Compute the loss of two images of each class, as most values are checked where they are used.
-
-    It is another one of few classes: a step would change the state of some losses.
-    """
-    labels = torch.from_numpy(np.repeat(class_labels, 2, axis=0))
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of so few images
-        _build(run, class_labels, dim)(torch.randn(len(labels), dim), labels)
 
 
 def csl_margins(levels: int) -> tuple[float, ...]:

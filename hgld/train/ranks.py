@@ -183,7 +183,11 @@ def joined() -> Iterator[Ranks]:
         with suppress(RuntimeError):  # torchrun is gone, and its store with it
             if _current.leads:  # the others still wait for orders, if rank 0 gave none
                 _current.store.compare_set(ORDERS, "", NOTHING)
-            _leave(_current)
+            _current.store.set(LEFT.format(_current.rank), "")
+            left = [LEFT.format(rank) for rank in range(_current.size)]
+            # A connection that closes early looks like a crash; a process that is gone already or
+            # still busy is not waited for.
+            _current.store.wait(left, FAREWELL)
         _current = ALONE
         dist.destroy_process_group()
 
@@ -213,11 +217,3 @@ def take_orders() -> list[str]:
     except RuntimeError:
         raise _current.gone() from None
     return [] if found == NOTHING else found.split("\n")
-
-
-def _leave(ranks: Ranks) -> None:
-    """Wait briefly for the others, since a connection that closes early looks like a crash."""
-    ranks.store.set(LEFT.format(ranks.rank), "")
-    keys = [LEFT.format(rank) for rank in range(ranks.size)]
-    with suppress(RuntimeError):  # another process is gone already, or still busy
-        ranks.store.wait(keys, FAREWELL)
