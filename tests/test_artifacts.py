@@ -17,14 +17,14 @@ from hgld.artifacts import (
     Vectors,
     atomic_folder,
     atomic_path,
+    declared_table,
     hash_file,
     read_csv,
     read_header,
 )
 from hgld.errors import InvalidData
 
-LANDMARKS = ARTIFACTS["landmarks"]
-assert isinstance(LANDMARKS, Table)
+LANDMARKS = declared_table("landmarks")
 HEADER = "split,landmark_id,name,commons_url\n"
 
 
@@ -53,8 +53,7 @@ def test_rows_are_sorted_by_key_so_that_the_same_rows_give_the_same_bytes(tmp_pa
 
 
 def test_appended_rows_leave_what_a_person_has_there_as_it_is(tmp_path: Path) -> None:
-    table, path = ARTIFACTS["decisions"], tmp_path / "decisions.csv"
-    assert isinstance(table, Table)
+    table, path = declared_table("decisions"), tmp_path / "decisions.csv"
     old = "key,key_type,decision,supercategory,kind,who,when,why,supersedes"
     path.write_text(f"my column,{old}\n1.0,pub,label,drop,,,a,2026-01-01,NA,\n")
     row = dict.fromkeys(table.columns, "") | {"key": "007", "key_type": "label", "decision": "keep"}
@@ -247,8 +246,7 @@ def test_a_pipe_and_the_current_folder_are_not_replaced_by_a_folder(tmp_path, mo
 
 
 def test_a_spreadsheet_table_has_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
-    review = ARTIFACTS["review"]
-    assert isinstance(review, Table)
+    review = declared_table("review")
     review.write(review.empty(), tmp_path / "review.csv")
     text = (tmp_path / "review.csv").read_bytes()
     assert text.startswith(b"\xef\xbb\xbfdecision,") and text.endswith(b"\r\n")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from hgld.artifacts import ARTIFACTS, Table, declared_table
+from hgld.artifacts import declared_table
 from hgld.config import PublishOptions, ScrapeOptions, SourceOptions
 from hgld.errors import InvalidData
 from hgld.publish import (
@@ -60,8 +60,7 @@ def labels(places: dict[int, tuple[str, str]]) -> pd.DataFrame:
 
 
 def table(name: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     return pd.DataFrame(rows, columns=list(artifact.columns))
 
 
@@ -214,8 +213,7 @@ def test_shards_that_hold_a_removed_image_are_not_released(run: MadeRun) -> None
     "name", ["train_labels", "index_labels", "lineage", "taxonomy", "decisions"]
 )
 def test_tables_are_those_of_the_work_folder_byte_for_byte(run: MadeRun, name: str) -> None:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     work = run.folder / artifact.file
     artifact.write(tables()[name], work)
     read_again = {name: artifact.read(work)}

@@ -23,7 +23,7 @@ import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from hgld.artifacts import ARTIFACTS, Table, VectorFile, Vectors, columns_of
+from hgld.artifacts import VectorFile, Vectors, columns_of, declared_table
 from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions
 from hgld.review.page import render_page
@@ -50,7 +50,7 @@ def make_tables(values: int, source: Path, photos: int = 60) -> Tables:
     labels = _labels(values)
     vectors = _vectors(labels)
     clusters = _clusters(labels, vectors)
-    taxonomy = _table("taxonomy").read(LABELS / "taxonomy.csv")
+    taxonomy = declared_table("taxonomy").read(LABELS / "taxonomy.csv")
     keys = clusters["class_id"].tolist()
     texts = taxonomy["supercategory"].tolist()
     places = [("train", n, key) for n, key in enumerate(key for key in keys for _ in range(3))]
@@ -212,10 +212,10 @@ def _write_work_folder(tables: Tables, folder: Path) -> None:
     scrape = '[scrape]\nsource = "table"\ntable = "none.csv"\n'
     (folder / "pipeline.toml").write_text(f'labels = "labels"\n[source]\nkind = "folder"\n{scrape}')
     for name in ("clusters", "cluster_summary", "landmark_values", "landmarks"):
-        _table(name).write(tables[name], work / _table(name).file)
+        declared_table(name).write(tables[name], work / declared_table(name).file)
     for name in ("label_vectors", "taxonomy_vectors"):
         VectorFile(f"{name}.npz").write(tables[name], work / f"{name}.npz")
-    _table("images").write(tables["images"][:0], work / _table("images").file)
+    declared_table("images").write(tables["images"][:0], work / declared_table("images").file)
 
 
 def _labels(count: int) -> list[str]:
@@ -301,12 +301,6 @@ def _images(source: Path, count: int, photos: int) -> pd.DataFrame:
         for n in range(count)
     ]
     return pd.DataFrame(cells, columns=columns_of("images"))
-
-
-def _table(name: str) -> Table:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
-    return artifact
 
 
 def main(arguments: list[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, columns_of
+from hgld.artifacts import columns_of, declared_table
 from hgld.cli import app, guarded
 
 URL = "http://commons.wikimedia.org/wiki/Category:"
@@ -17,8 +17,7 @@ def hgld(*arguments: object) -> int:
 
 
 def write(folder: Path, name: str, *rows: tuple[Any, ...]) -> Path:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     artifact.write(pd.DataFrame(rows, columns=columns_of(name)), folder / artifact.file)
     return folder / artifact.file
 

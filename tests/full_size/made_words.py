@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import declared_table
 from hgld.config import CleanOptions, SourceOptions, StageContext
 from hgld.hierarchy.clean import clean_values
 
@@ -29,14 +29,14 @@ def make_words(landmarks: pd.DataFrame, share: float, seed: int = 0) -> tuple[pd
     values = max(78, round(VALUES * share))
     instance_of = _statements(landmarks[drawn], values, random)
     misses = landmarks.loc[~drawn, ["split", "landmark_id"]].assign(reason="no_item", detail="")
-    images = _table("images").empty()
+    images = declared_table("images").empty()
     context = StageContext("2026-11-21", Path(), SourceOptions(), Path())
     _, landmark_values, dropped = clean_values(
         landmarks, images, instance_of, options=CleanOptions(), context=context
     )
-    taxonomy = _table("taxonomy").read(TAXONOMY)
+    taxonomy = declared_table("taxonomy").read(TAXONOMY)
     decisions = _decide(values, taxonomy)
-    overrides = _table("overrides").empty()
+    overrides = declared_table("overrides").empty()
     return instance_of, misses, landmark_values, dropped, taxonomy, decisions, overrides
 
 
@@ -51,7 +51,7 @@ def _statements(landmarks: pd.DataFrame, values: int, random: np.random.Generato
         class_id=np.char.add("Q", (number + 1_000).astype(str)),
         instance_of=np.char.add("value ", number.astype(str)), rank="normal", qualifiers="",
     )  # fmt: skip
-    return _table("instance_of").check(made, Path("instance_of"))
+    return declared_table("instance_of").check(made, Path("instance_of"))
 
 
 def _decide(values: int, taxonomy: pd.DataFrame) -> pd.DataFrame:
@@ -64,10 +64,4 @@ def _decide(values: int, taxonomy: pd.DataFrame) -> pd.DataFrame:
             "supersedes": "", "evidence": "", "entry": "", "undoes": "",
         }
     )  # fmt: skip
-    return _table("decisions").check(made, Path("decisions"))
-
-
-def _table(name: str) -> Table:
-    table = ARTIFACTS[name]
-    assert isinstance(table, Table)
-    return table
+    return declared_table("decisions").check(made, Path("decisions"))

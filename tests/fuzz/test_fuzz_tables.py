@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.artifacts import ARTIFACTS, read_csv
-from hgld.artifacts.formats import Table, VectorFile
+from hgld.artifacts import ARTIFACTS, declared_table, read_csv
+from hgld.artifacts.formats import VectorFile
 from hgld.config import TrainOptions, load_pipeline
 from hgld.errors import InvalidData
 from hgld.evaluate.given import read_given, read_labels
@@ -140,8 +140,7 @@ def vector_file(data: bytes, folder: Path) -> None:
 
 
 def landmarks(data: bytes, folder: Path) -> None:
-    artifact = ARTIFACTS["landmarks"]
-    assert isinstance(artifact, Table)
+    artifact = declared_table("landmarks")
     (folder / "x.csv").write_bytes(data)
     artifact.read(folder / "x.csv")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Json, Table, columns_of, declared_table
+from hgld.artifacts import Json, columns_of, declared_table
 from hgld.artifacts.columns import table_of
 from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
@@ -28,8 +28,7 @@ TOP = Root("Q9", "entity", "", "")
 
 
 def label_file(name: str, labels: str = "toy") -> pd.DataFrame:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     return artifact.read(LABELS / labels / artifact.file)
 
 

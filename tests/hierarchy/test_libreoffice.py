@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts import Vectors, declared_table
 from hgld.artifacts.cells import guard_columns
 from hgld.artifacts.columns import table_of
 from hgld.review.apply import apply_sheets
@@ -77,8 +77,7 @@ def filled(folder: Path) -> Path:
     decisions = ["keep"] * (len(SHEET) - 1) + ["unsure"]
     notes = [NOTES[key] for key in SHEET["key"]]
     rows = SHEET.assign(decision=decisions, supercategory="lake", note=notes)
-    artifact = ARTIFACTS["review"]
-    assert isinstance(artifact, Table)
+    artifact = declared_table("review")
     artifact.write(guard_columns(rows), folder / artifact.file)
     return folder / artifact.file
 

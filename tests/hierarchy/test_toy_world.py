@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Json, Table, Vectors
+from hgld.artifacts import Json, Vectors, declared_table
 from hgld.artifacts.columns import table_of
 from hgld.config import (
     CleanOptions,
@@ -70,8 +70,7 @@ def scraped(world: World, landmarks: pd.DataFrame, context: StageContext) -> Ite
 
 
 def label_file(name: str) -> pd.DataFrame:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     return artifact.read(LABELS / artifact.file)
 
 

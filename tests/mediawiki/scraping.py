@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import declared_table
 from tests.mediawiki.wiki import Wiki
 
 __all__ = ["Run", "prepare_run"]
@@ -53,11 +53,11 @@ class Run:
 
     def output(self, name: str) -> pd.DataFrame:
         """One of the two tables that it left."""
-        return _table(name).read(self.work / _table(name).file)
+        return declared_table(name).read(self.work / declared_table(name).file)
 
     def output_bytes(self) -> dict[str, bytes]:
         """Both tables as they lie on the disk."""
-        return {name: (self.work / _table(name).file).read_bytes() for name in OUTPUTS}
+        return {name: (self.work / declared_table(name).file).read_bytes() for name in OUTPUTS}
 
 
 def prepare_run(folder: Path, landmarks: Sequence[Mapping[str, Any]]) -> Run:
@@ -65,7 +65,7 @@ def prepare_run(folder: Path, landmarks: Sequence[Mapping[str, Any]]) -> Run:
     folder.mkdir(parents=True, exist_ok=True)
     run = Run(folder / "scrape.toml", folder / "work")
     run.pipeline.write_text(PIPELINE)
-    table = _table("landmarks")
+    table = declared_table("landmarks")
     run.work.mkdir()
     table.write(pd.DataFrame(landmarks, columns=list(table.columns)), run.work / table.file)
     return run
@@ -74,9 +74,3 @@ def prepare_run(folder: Path, landmarks: Sequence[Mapping[str, Any]]) -> Run:
 def environment() -> dict[str, str]:
     """One thread, so that figures and other work on the machine do not suffer."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def _table(name: str) -> Table:
-    table = ARTIFACTS[name]
-    assert isinstance(table, Table)
-    return table

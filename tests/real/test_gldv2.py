@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import declared_table
 from hgld.config import Download, FetchOptions, SourceOptions, StageContext, load_pipeline
 from hgld.images import shrink_jpeg
 from hgld.shards.tar import scan_tar
@@ -30,8 +30,7 @@ def test_washington_is_collected_whole(washington: Path, tmp_path: Path) -> None
     assert landmarks.set_index("landmark_id").loc[262, "name"] == "Comet Falls"
     assert images["url"].str.startswith("http://").sum() == 1123
     for name, table in zip(("landmarks", "images"), tables, strict=False):
-        declared = ARTIFACTS[name]
-        assert isinstance(declared, Table)
+        declared = declared_table(name)
         declared.write(table, tmp_path / declared.file)
     first = images[images["image_id"] == "172999b2cc578a66"].iloc[0]
     assert first["landmark_id"] == 262

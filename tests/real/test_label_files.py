@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, hash_file, read_csv
+from hgld.artifacts import declared_table, hash_file, read_csv
 from hgld.hierarchy.decisions import Decided, kinds_of
 from hgld.review.agreement import measure_agreement
 from hgld.review.annotations import read_annotations
@@ -21,8 +21,7 @@ COLUMNS = dict.fromkeys(("decision", "supercategory", "kind", "note", "instance_
 
 
 def read(name: str) -> pd.DataFrame:
-    table = ARTIFACTS[name]
-    assert isinstance(table, Table)
+    table = declared_table(name)
     return table.read(LABELS / table.file)
 
 

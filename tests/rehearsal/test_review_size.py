@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, read_csv
+from hgld.artifacts import declared_table, read_csv
 from hgld.artifacts.columns import table_of
 from hgld.cli import app, guarded
 from tests.made_clip import save_clip
@@ -64,8 +64,7 @@ def set_up(folder: Path, words: pd.DataFrame, taxonomy: Path) -> None:
 
 
 def write(folder: Path, name: str, table: pd.DataFrame) -> None:
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     artifact.write(table, folder / "work" / artifact.file)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import declared_table
 from hgld.config import FetchOptions
 from tests.full_size.made_world import sizes_of
 from tests.rehearsal.road import LEGS, Road, Spent, draw_kills
@@ -103,8 +103,7 @@ def require_end_of(road: Road) -> None:
 
 def read(road: Road, name: str) -> pd.DataFrame:
     """A table that the road has led to."""
-    artifact = ARTIFACTS[name]
-    assert isinstance(artifact, Table)
+    artifact = declared_table(name)
     return artifact.read(road.work / artifact.file)
 
 

@@ -2,15 +2,15 @@
 
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import LargeTable
-from hgld.config import CollectOptions
+from hgld.artifacts import LargeTable, declared_table
+from hgld.config import CollectOptions, StageContext
 
-__all__ = ["OPTIONS", "in_memory", "write_set", "write_tar"]
+__all__ = ["OPTIONS", "checked", "folder_of", "in_memory", "write_set", "write_tar"]
 
 OPTIONS = CollectOptions(
     train_csv="train.csv",
@@ -80,3 +80,18 @@ def write_tar(path: Path, image_ids: list[str], format_: int = tarfile.USTAR_FOR
 def in_memory(tables: Iterable[pd.DataFrame | LargeTable]) -> tuple[pd.DataFrame, ...]:
     """What collect returns, with the large tables read."""
     return tuple(t.read() if isinstance(t, LargeTable) else t for t in tables)
+
+
+def checked(tables: Sequence[pd.DataFrame]) -> tuple[pd.DataFrame, ...]:
+    """The tables of collect, each seen to be what its artifact says."""
+    names = ("landmarks", "images", "queries", "images_dropped")
+    for name, table in zip(names, tables, strict=True):
+        declared = declared_table(name)
+        assert list(table.columns) == list(declared.columns)
+        declared.check(table, Path(name))
+    return tuple(tables)
+
+
+def folder_of(context: StageContext) -> Path:
+    assert context.source.folder is not None
+    return context.source.folder

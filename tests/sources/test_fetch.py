@@ -28,6 +28,7 @@ from hgld.sources.fetch import (
 from hgld.tasks import Label, watched_by
 from tests.drip import dripping
 from tests.sources.file_server import Files, serve_files
+from tests.sources.made_set import folder_of
 from tests.sources.small_disk import asked_of_read_only, small_disk
 
 TAR = Random(0).randbytes(300_000)
@@ -64,11 +65,6 @@ def options(url: str, *downloads: Download) -> FetchOptions:
     )
     listed = downloads or (Download(url="meta/train.csv", megabytes=0.001), tars)
     return FetchOptions(base_url=url, downloads=listed)
-
-
-def folder_of(context: StageContext) -> Path:
-    assert context.source.folder is not None
-    return context.source.folder
 
 
 def content(context: StageContext) -> dict[str, bytes]:

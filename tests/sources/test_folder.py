@@ -2,15 +2,17 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS
 from hgld.config import CollectOptions, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.folder import collect, read_hierarchy
 from hgld.tasks import watched_by
+from tests.sources.made_set import checked
 
 LABELS = (
     "path,order,family,species,split,author\n"
@@ -35,13 +37,7 @@ def write_folder(context: StageContext, labels: str = LABELS, extra: str = "") -
 
 def collected(context: StageContext, folder: Path, share: float = 0.0) -> Tables:
     tables = collect(folder, options=CollectOptions(evaluation_share=share), context=context)
-    names = ("landmarks", "images", "queries", "images_dropped")
-    for name, table in zip(names, tables, strict=True):
-        declared = ARTIFACTS[name]
-        assert isinstance(declared, Table)
-        assert list(table.columns) == list(declared.columns)
-        declared.check(table, Path(name))
-    return tables
+    return cast(Tables, checked(tables))
 
 
 def test_each_row_is_an_image_of_a_class_numbered_by_name(context: StageContext) -> None:

@@ -5,13 +5,21 @@ from typing import cast
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS
 from hgld.config import CollectOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources import gldv2
 from hgld.sources.gldv2 import collect, name_landmark
 from hgld.tasks import watched_by
-from tests.sources.made_set import FILES, OPTIONS, in_memory, write_set, write_tar
+from tests.sources.made_set import (
+    FILES,
+    OPTIONS,
+    checked,
+    folder_of,
+    in_memory,
+    write_set,
+    write_tar,
+)
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
@@ -22,20 +30,8 @@ def options(**changes: object) -> CollectOptions:
 
 def collected(context: StageContext, changes: CollectOptions = OPTIONS) -> Tables:
     """What collect returns, each table checked as the runner checks it."""
-    assert context.source.folder is not None
-    tables = in_memory(collect(context.source.folder, options=changes, context=context))
-    names = ("landmarks", "images", "queries", "images_dropped")
-    for name, table in zip(names, tables, strict=True):
-        declared = ARTIFACTS[name]
-        assert isinstance(declared, Table)
-        assert list(table.columns) == list(declared.columns)
-        declared.check(table, Path(name))
-    return cast(Tables, tables)
-
-
-def folder_of(context: StageContext) -> Path:
-    assert context.source.folder is not None
-    return context.source.folder
+    found = collect(folder_of(context), options=changes, context=context)
+    return cast(Tables, checked(in_memory(found)))
 
 
 def drops(dropped: pd.DataFrame) -> dict[tuple[str, str], str]:

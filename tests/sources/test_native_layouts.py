@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, BOX, Table
+from hgld.artifacts import BOX, declared_table
 from hgld.config import (
     CollectOptions,
     ExportOptions,
@@ -31,6 +31,7 @@ from hgld.sources.native import collect, read_hierarchy
 from hgld.sources.native.dyml import read_glued
 from hgld.tasks import watched_by
 from tests.listening import Notes
+from tests.sources.made_set import checked, folder_of
 from tests.sources.native_sets import (
     photo,
     write_cub,
@@ -72,16 +73,8 @@ def of(kind: str, folder: Path, **options: object) -> StageContext:
 
 def collected(context: StageContext, **options: object) -> tuple[pd.DataFrame, ...]:
     """Each table of the source, seen to be what its artifact says."""
-    folder = context.source.folder
-    assert folder is not None
-    tables = collect(folder, options=CollectOptions.model_validate(options), context=context)
-    names = ("landmarks", "images", "queries", "images_dropped")
-    for name, table in zip(names, tables, strict=True):
-        declared = ARTIFACTS[name]
-        assert isinstance(declared, Table)
-        assert list(table.columns) == list(declared.columns)
-        declared.check(table, Path(name))
-    return tables
+    given = CollectOptions.model_validate(options)
+    return checked(collect(folder_of(context), options=given, context=context))
 
 
 def paths_of(context: StageContext) -> Paths:
@@ -755,8 +748,7 @@ def tables_of(folder: Path, **options: object) -> tuple[pd.DataFrame, ...]:
 
 def test_a_face_is_its_box_grown_by_the_published_margin(tmp_path: Path) -> None:
     images = tables_of(write_vggface2(tmp_path, boxes=True))[1]
-    declared = ARTIFACTS["images"]
-    assert isinstance(declared, Table)
+    declared = declared_table("images")
     declared.write(images, tmp_path / "images.parquet")
     kept = declared.read(tmp_path / "images.parquet").set_index("image_id")
     assert list(kept) == [*list(declared.columns)[1:], *BOX]

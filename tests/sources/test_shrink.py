@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import declared_table
 from hgld.config import Download, FetchOptions, StageContext
 from hgld.errors import InvalidData, Resumable
 from hgld.images import read_note, resize, shrink_jpeg
@@ -29,7 +29,7 @@ from hgld.sources.fetch import estimate_fetch, fetch_files, plan_downloads, samp
 from hgld.sources.gldv2 import collect
 from hgld.sources.shrink import ALL, ShrinkTask, download_kept, read_wanted, shrink_tar
 from tests.sources.file_server import Files, serve_files
-from tests.sources.made_set import FILES, OPTIONS, TARS, in_memory
+from tests.sources.made_set import FILES, OPTIONS, TARS, folder_of, in_memory
 from tests.sources.small_disk import asked_of_read_only, small_disk
 
 SIDE = 32
@@ -94,11 +94,6 @@ def options(url: str, short_side: int | None = SIDE, **changes: object) -> Fetch
     return made.model_copy(update=changes)
 
 
-def folder_of(context: StageContext) -> Path:
-    assert context.source.folder is not None
-    return context.source.folder
-
-
 def names(context: StageContext) -> set[str]:
     return {p.name for p in folder_of(context).iterdir()} - {*FILES, ".fetch.lock"}
 
@@ -134,8 +129,7 @@ def test_collect_finds_the_same_photos_as_in_whole_tars(
         ("landmarks", "queries", "images_dropped"), small[::2] + small[3:], full[::2] + full[3:],
         strict=True,
     ):  # fmt: skip
-        table = ARTIFACTS[name]
-        assert isinstance(table, Table)
+        table = declared_table(name)
         key = list(table.key)
         assert (
             one.sort_values(key)
