@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import hgld.model  # noqa: F401  first: its import hook has to precede torchvision, timm, open_clip
+from hgld.config import SourceOptions, StageContext
 from tests.object_store import Bucket, make_bucket, serve_s3
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -31,6 +32,13 @@ def real_data() -> Path:
             pytest.fail(message)
         pytest.skip(message)
     return folder
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> StageContext:
+    """What a stage is told of its run."""
+    source = SourceOptions(folder=tmp_path / "source")
+    return StageContext("2026-11-21", tmp_path / "state", source, tmp_path / "labels")
 
 
 @pytest.fixture(scope="session")

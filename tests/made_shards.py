@@ -33,6 +33,18 @@ PLACES = {  # (space, landmark_id): kind, supercategory, colour
     ("index", 2): ("human-made", "church", (220, 50, 90)),
     ("index", 3): ("human-made", "castle", (130, 130, 130)),
 }
+HIERARCHY = pd.DataFrame(
+    [
+        {
+            "split": space,
+            "landmark_id": number,
+            "path": json.dumps(
+                {"kind": kind, "supercategory": group, "landmark": f"{space}:{number}"}
+            ),
+        }
+        for (space, number), (kind, group, _) in PLACES.items()
+    ]
+)
 HELD_OUT = (5, 6)  # train landmarks of the split evaluation
 SIDE = 40
 
@@ -50,23 +62,11 @@ def make_shards(folder: Path, images: int = 4) -> Path:
         for split in _splits(place)
         for number in range(images if split != "test" else 1)
     ]
-    hierarchy = pd.DataFrame(
-        [
-            {
-                "split": space,
-                "landmark_id": number,
-                "path": json.dumps(
-                    {"kind": kind, "supercategory": group, "landmark": f"{space}:{number}"}
-                ),
-            }
-            for (space, number), (kind, group, _) in PLACES.items()
-        ]
-    )
     options = ExportOptions(shard_megabytes=0.02)
     context = make_context(folder / "export")
     out = folder / "shards"
     export_shards(
-        folder / "source", pd.DataFrame(rows), hierarchy, options=options, context=context, out=out
+        folder / "source", pd.DataFrame(rows), HIERARCHY, options=options, context=context, out=out
     )
     return out
 

@@ -28,23 +28,11 @@ from hgld.shards.files import read_image
 from hgld.shards.index import labels_of, read_index
 from hgld.tasks import watched_by
 from tests.made_clip import save_clip
-from tests.made_shards import PLACES, make_context, make_shards
+from tests.made_shards import HIERARCHY, PLACES, make_context, make_shards
 from tests.ranking import ranking_oracles as oracle
 from tests.report.reading import parse, text
 
 METRICS = ("H-AP", "AP:kind", "AP:supercategory", "CPCC")
-HIERARCHY = pd.DataFrame(
-    [
-        {
-            "split": space,
-            "landmark_id": number,
-            "path": json.dumps(
-                {"kind": kind, "supercategory": group, "landmark": f"{space}:{number}"}
-            ),
-        }
-        for (space, number), (kind, group, _) in PLACES.items()
-    ]
-)
 LEVELS = ("kind", "supercategory", "landmark")
 FRAMES = [("same", "same supercategory"), ("near", "same kind")]  # of names of supercategories
 LANDMARKS = HIERARCHY[["split", "landmark_id"]].assign(
