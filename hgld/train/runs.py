@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
@@ -69,22 +69,17 @@ def list_models(folder: Path) -> list[Path]:
 
 def _verify_run(run: Path) -> dict[str, Any]:
     """The config of a finished run, after checking its files against it."""
-    config = check_model(run)
-    steps, found = config.get("steps", 0), _count_steps(run)
-    if steps and found != steps:
-        raise InvalidData(f"{run / LOSSES}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
-    return config
-
-
-def _count_steps(run: Path) -> int:
-    """Count the lines of metrics.jsonl up to the first that is not the next step's."""
-    try:
-        lines = (run / LOSSES).read_bytes().splitlines()
-    except OSError:
-        return 0
+    config, losses = check_model(run), run / LOSSES
+    lines = list[bytes]()
+    with suppress(OSError):
+        lines = losses.read_bytes().splitlines()
+    # A line counts up to the first that is not the next step's.
     records = enumerate(map(_record, lines), start=1)
     right = (r.get("step") == number and "loss" in r for number, r in records)
-    return sum(takewhile(bool, right))
+    steps, found = config.get("steps", 0), sum(takewhile(bool, right))
+    if steps and found != steps:
+        raise InvalidData(f"{losses}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
+    return config
 
 
 def _record(line: bytes) -> dict[str, Any]:
@@ -294,7 +289,10 @@ class Checkpoints:
         buffer = io.BytesIO()
         made_from = {"made_from": self.folder.fingerprint, "weights": self.folder.weights}
         made_from |= {"start": self.folder.start_sha256} if self.folder.start else {}
-        torch.save({"step": done, **made_from, LOSSES: self._losses(done), **state}, buffer)
+        path = self.folder.path / LOSSES
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        losses = "".join(lines[:done])
+        torch.save({"step": done, **made_from, LOSSES: losses, **state}, buffer)
         with atomic_path(self._path) as temporary:
             temporary.write_bytes(buffer.getvalue())
 
@@ -320,12 +318,6 @@ class Checkpoints:
                 f"({one_line(error)}); {TRAIN_AGAIN}"
             ) from None
         return int(state["step"])
-
-    def _losses(self, done: int) -> str:
-        """The lines of metrics.jsonl up to a step."""
-        path = self.folder.path / LOSSES
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        return "".join(lines[:done])
 
     @property
     def _path(self) -> Path:

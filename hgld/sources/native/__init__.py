@@ -90,8 +90,16 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     if boxes:
         say(f"each image is the part of its photo in the box of images.parquet ({boxes[0]} ...)")
     assert len(rows) == len(taken) + (rows["reason"] != "").sum(), "lines in = out + dropped"
+    # One row for each class with images, in the id space of its split.
+    found = taken.assign(space=taken["split"].map(SPACE_OF_SPLIT).astype("str"))
+    landmarks = (
+        found[CLASS]
+        .drop_duplicates()
+        .merge(listing.classes[[*CLASS, "name"]], on=CLASS, how="left")
+    )
+    landmarks = landmarks.rename(columns={"space": "split"}).assign(commons_url="")
     return (
-        _landmarks(taken, listing),
+        landmarks[columns_of("landmarks")],
         images[[*columns_of("images"), *boxes]].reset_index(drop=True),
         declared_table("queries").empty(),
         join_repeats(dropped)[columns_of("images_dropped")],
@@ -160,12 +168,3 @@ def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
         reason = reason.mask(copy, "is a query")
         detail = detail.mask(copy, place + " has the bytes of " + rows["copy_of"].astype("str"))
     return rows.assign(size_bytes=sizes, reason=reason, detail=detail.where(reason != "", ""))
-
-
-def _landmarks(taken: pd.DataFrame, listing: Listing) -> pd.DataFrame:
-    """Return one row for each class with images, in the id space of its split."""
-    spaces = taken["split"].map(SPACE_OF_SPLIT).astype("str")
-    found = taken.assign(space=spaces)[CLASS].drop_duplicates()
-    table = found.merge(listing.classes[[*CLASS, "name"]], on=CLASS, how="left")
-    table = table.rename(columns={"space": "split"}).assign(commons_url="")
-    return table[columns_of("landmarks")]
