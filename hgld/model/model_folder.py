@@ -11,6 +11,7 @@ trained, even if the pipeline has other options by then.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -131,7 +132,14 @@ def check_model(folder: Path) -> dict[str, Any]:
     Raises:
         InvalidData: a file is missing, unreadable or changed.
     """
-    facts = _read_config(folder / CONFIG)
+    path, facts = folder / CONFIG, None
+    if not path.exists():
+        raise InvalidData(f"{path}: no such file, so the run is not finished; run train again")
+    require_file(path)
+    with suppress(ValueError, RecursionError), named_in_errors(path):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(facts, dict):
+        raise InvalidData(f"{path}: not the config.json of a model; {RESTORE}")
     unsealed = "seal" not in facts and "format" not in facts
     if not unsealed and facts.get("seal") != _seal(facts):
         raise InvalidData(f"{folder / CONFIG}: was changed since the model was saved; {RESTORE}")
@@ -148,17 +156,3 @@ def check_model(folder: Path) -> dict[str, Any]:
 def _seal(facts: Mapping[str, Any]) -> str:
     others = {name: value for name, value in facts.items() if name != "seal"}
     return sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise InvalidData(f"{path}: no such file, so the run is not finished; run train again")
-    require_file(path)
-    try:
-        with named_in_errors(path):
-            facts = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        facts = None
-    if not isinstance(facts, dict):
-        raise InvalidData(f"{path}: not the config.json of a model; {RESTORE}")
-    return facts

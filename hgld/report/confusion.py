@@ -90,14 +90,18 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
     """Draw the matrix: rows are classes of queries, cells shares of the row, diagonal correct."""
     size, columns = confusion.counts.shape
     share = confusion.counts / np.maximum(confusion.counts.sum(axis=1, keepdims=True), 1)
-    width, row = (WIDTH, 0.2) if size <= NARROW else (WIDE, 0.26)
-    with open_figure(theme, width, 1.5 + row * max(9, size)) as figure:
+    width, height = (WIDTH, 0.2) if size <= NARROW else (WIDE, 0.26)  # height of a row
+    with open_figure(theme, width, 1.5 + height * max(9, size)) as figure:
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
         diagonal = np.eye(size, columns, dtype=bool)
         # mistakes have a ramp of their own, as their shares are small
         _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
         _fill(axes, share, ~diagonal, theme.series[1], theme, max(0.2, share[~diagonal].max()))
-        _write_shares(axes, share, theme)
+        for row, column in np.argwhere(share >= 0.005):
+            value = share[row, column]
+            colour = theme.surface if row == column and value > 0.55 else theme.ink
+            cell: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
+            axes.text(column, row, f"{100 * value:.0f}", fontsize=8, **cell)
         style: dict[str, Any] = {"fontsize": 8.5, "color": theme.ink}
         axes.set_xticks(range(columns), confusion.columns, rotation=40, ha="right", **style)
         axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
@@ -121,12 +125,3 @@ def _fill(
     cells = np.ma.array(share, mask=~mask)
     rows, columns = (np.arange(size + 1) - 0.5 for size in share.shape)
     axes.pcolormesh(columns, rows, cells, cmap=ramp, vmin=0, vmax=most, zorder=0)
-
-
-def _write_shares(axes: Axes, share: np.ndarray, theme: Theme) -> None:
-    """Write the percentage in each cell of half a percent or more."""
-    for row, column in np.argwhere(share >= 0.005):
-        value = share[row, column]
-        colour = theme.surface if row == column and value > 0.55 else theme.ink
-        style: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
-        axes.text(column, row, f"{100 * value:.0f}", fontsize=8, **style)

@@ -8,7 +8,7 @@ a tar to its wanted photos. Tars come last, since the CSVs define which photos a
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -148,7 +148,13 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
             )
         return
     planned, notes = list(_plan(options, folder)), context.state / "fetched"
-    with _alone(folder):
+    with ExitStack() as stack:
+        # A folder that cannot be written may have all files; else the download reports it.
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            taken = f"{folder}: another process fetches into this folder"
+            lock = hold(folder / ".fetch.lock", taken, "or set source.folder to another folder")
+            stack.enter_context(lock)
         shrinking = [p for p in planned if p.shrinks and not p.file.path.exists()]
         whole = [p for p in planned if not p.shrinks or p.file.path.exists()]
         loading = [partial(_load_whole, p.file, notes, context.force) for p in whole]
@@ -177,19 +183,6 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
             kept, found = sum(r.kept for r in results), sum(r.found for r in results)
             if found:
                 say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Refuse a second fetch into the folder, as both would write the same files."""
-    taken = f"{folder}: another process fetches into this folder"
-    with ExitStack() as stack:
-        # A folder that cannot be written may have all files; else the download reports it.
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = hold(folder / ".fetch.lock", taken, "or set source.folder to another folder")
-            stack.enter_context(lock)
-        yield
 
 
 Work = Callable[[Event], KeptPhotos | None]

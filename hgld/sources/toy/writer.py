@@ -39,8 +39,17 @@ def draw_world(*, options: FetchOptions, context: StageContext) -> None:
     for split, tars in (("train", 2), ("index", 1), ("test", 1)):
         pictures = [picture for picture in world.of_split(split) if picture.in_tar]
         for number in range(tars):
-            with atomic_path(folder / split / f"images_{number:03}.tar") as path:
-                _write_tar(pictures[number::tars], toy, path)
+            some, form = pictures[number::tars], tarfile.USTAR_FORMAT
+            with (
+                atomic_path(folder / split / f"images_{number:03}.tar") as path,
+                tarfile.open(path, "w", format=form) as tar,
+            ):
+                for picture in track(some, "Drawing the world", len(some)):
+                    data = draw_picture(picture, toy)
+                    name = f"{'/'.join(picture.image_id[:3])}/{picture.image_id}.jpg"
+                    member = tarfile.TarInfo(name)
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
     _write_csvs(world, folder / "metadata", folder / "ground_truth")
     Json("wiki.json").write(describe_wiki(world), folder / "wiki.json")
 
@@ -57,15 +66,6 @@ def draw_picture(picture: Picture, options: ToyOptions) -> bytes:
         DRAWINGS[picture.landmark.toy_class.label](canvas, design, moment)
     draw_foreground(canvas, design, moment)
     return canvas.encode(moment)
-
-
-def _write_tar(pictures: list[Picture], options: ToyOptions, path: Path) -> None:
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for picture in track(pictures, "Drawing the world", len(pictures)):
-            data = draw_picture(picture, options)
-            member = tarfile.TarInfo(f"{'/'.join(picture.image_id[:3])}/{picture.image_id}.jpg")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
 
 
 def _write_csvs(world: World, metadata: Path, truth: Path) -> None:
