@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hgld.artifacts import declared_table
-from hgld.config import PublishOptions, ScrapeOptions, SourceOptions
+from hgld.config import PublishOptions, ScrapeOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.publish import (
     content,
@@ -130,6 +130,43 @@ def release(
         out=out,
     )
     return out
+
+
+def release_classes(
+    run: MadeRun,
+    of: StageContext,
+    *held: Any,
+    images: pd.DataFrame | None = None,
+    dropped: pd.DataFrame | None = None,
+) -> Path:
+    """Release the classes of the made run by name, as those of a folder."""
+    release_folder(
+        run.hierarchy,
+        table("label_dropped") if dropped is None else dropped,
+        images_of(run) if images is None else images,
+        *held,
+        options=PublishOptions(),
+        context=of,
+        out=run.folder / "release",
+    )
+    return run.folder / "release"
+
+
+def release_decided(run: MadeRun, folder: Path, scrape: str, **linking: pd.DataFrame) -> Path:
+    """Release the classes of the made run by name, with decisions about them."""
+    given = tables()
+    release_reviewed(
+        run.hierarchy,
+        table("label_dropped"),
+        images_of(run),
+        *(given[name] for name in ("lineage", "taxonomy", "decisions")),
+        {},
+        options=PublishOptions(),
+        context=replace(context(folder, "folder"), scrape=ScrapeOptions(source=scrape)),
+        out=run.folder / "release",
+        **linking,
+    )
+    return run.folder / "release"
 
 
 def card(out: Path) -> tuple[dict[str, Any], str]:
@@ -253,16 +290,8 @@ def test_the_header_of_the_card_describes_the_files(run: MadeRun) -> None:
 
 
 def test_the_languages_of_the_card_are_those_of_the_names(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "work")
-    out = run.folder / "release"
-    release_folder(
-        run.hierarchy,
-        table("label_dropped"),
-        images_of(run),
-        options=PublishOptions(),
-        context=replace(context(tmp_path), languages=("ru", "pt-br", "pt")),
-        out=out,
-    )
+    named = replace(context(tmp_path), languages=("ru", "pt-br", "pt"))
+    out = release_classes(make_run(tmp_path / "work"), named)
     assert card(out)[0]["language"] == ["ru", "pt"]
 
 
@@ -421,17 +450,7 @@ def test_published_labels_are_released_without_decisions(run: MadeRun) -> None:
 
 
 def test_the_hierarchy_of_a_folder_is_released_with_a_column_a_level(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "work")
-    out = run.folder / "release"
-    dropped = table("label_dropped")
-    release_folder(
-        run.hierarchy,
-        dropped,
-        images_of(run),
-        options=PublishOptions(),
-        context=context(tmp_path),
-        out=out,
-    )
+    out = release_classes(make_run(tmp_path / "work"), context(tmp_path))
     first, second, *_ = (out / "labels.csv").read_text().splitlines()
     assert first == "split,class_id,kind,supercategory,landmark"
     assert second == "evaluation,1,human-made,church,train:1"
@@ -482,17 +501,7 @@ def release_products(run: MadeRun, folder: Path, *held: Any, **options: Any) -> 
 def test_the_card_of_a_reviewed_folder_says_that_its_values_are_of_a_table(
     run: MadeRun, tmp_path: Path
 ) -> None:
-    out, given = run.folder / "release", tables()
-    release_reviewed(
-        run.hierarchy,
-        table("label_dropped"),
-        images_of(run),
-        *(given[name] for name in ("lineage", "taxonomy", "decisions")),
-        {},
-        options=PublishOptions(),
-        context=replace(context(tmp_path, "folder"), scrape=ScrapeOptions(source="table")),
-        out=out,
-    )
+    out = release_decided(run, tmp_path, "table")
     assert "brought in from a table" in card(out)[1]
 
 
@@ -505,16 +514,9 @@ def test_a_release_says_what_the_hierarchy_was_read_from(
     run: MadeRun, tmp_path: Path, labels_csv: str, origin: str
 ) -> None:
     source = SourceOptions(kind="folder", labels_csv=labels_csv)
-    release_folder(
-        run.hierarchy,
-        table("label_dropped"),
-        images_of(run),
-        options=PublishOptions(),
-        context=replace(context(tmp_path), source=source),
-        out=run.folder / "release",
-    )
-    assert f"The hierarchy was read from {origin}. " in card(run.folder / "release")[1]
-    document = json.loads((run.folder / "release" / "croissant.json").read_text("utf-8"))
+    out = release_classes(run, replace(context(tmp_path), source=source))
+    assert f"The hierarchy was read from {origin}. " in card(out)[1]
+    document = json.loads((out / "croissant.json").read_text("utf-8"))
     assert document["prov:wasGeneratedBy"]["prov:label"] == f"reading of {origin}"
 
 
@@ -528,23 +530,12 @@ def row_of(name: str, /, **cells: object) -> pd.DataFrame:
 def test_how_classes_got_their_items_is_released_with_a_reviewed_folder(
     run: MadeRun, tmp_path: Path
 ) -> None:
-    out, given = run.folder / "release", tables()
     linking = {
         "linked": row_of("linked", split="train", landmark_id=1, item_id="Q1", by="name (en)"),
         "links": row_of("links", name="nobody", qid="none", who="bob"),
         "ancestry": row_of("ancestry", item_id="Q1", property="P279", above="Q2"),
     }
-    release_reviewed(
-        run.hierarchy,
-        table("label_dropped"),
-        images_of(run),
-        *(given[name] for name in ("lineage", "taxonomy", "decisions")),
-        {},
-        options=PublishOptions(),
-        context=replace(context(tmp_path, "folder"), scrape=ScrapeOptions(source="items")),
-        out=out,
-        **linking,
-    )
+    out = release_decided(run, tmp_path, "items", **linking)
     header, body = card(out)
     names = {one["config_name"] for one in header["configs"]}
     assert names >= {"linked", "links", "ancestry"}
@@ -603,19 +594,13 @@ def test_a_release_of_a_folder_lists_each_image_with_its_class_and_split(
 def test_a_number_that_is_another_class_in_the_gallery_is_not_taken_for_it(run: MadeRun) -> None:
     # Of the classes with the number 1, that of the training data alone has a label.
     images = images_of(run).assign(split=["train", "test"] * 5)
-    release_folder(
-        run.hierarchy,
-        table("label_dropped", ("index", 1, "undecided", "")),
-        images,
-        options=PublishOptions(),
-        context=context(run.folder, "folder"),
-        out=run.folder / "release",
-    )
-    rows = pd.read_csv(run.folder / "release" / "images.csv")
+    dropped = table("label_dropped", ("index", 1, "undecided", ""))
+    out = release_classes(run, context(run.folder, "folder"), images=images, dropped=dropped)
+    rows = pd.read_csv(out / "images.csv")
     assert len(rows) == 5 and set(rows["split"]) == {"train"}
-    labels = pd.read_csv(run.folder / "release" / "labels.csv")
+    labels = pd.read_csv(out / "labels.csv")
     assert set(labels["split"]) == {"train"}
-    lines = card(run.folder / "release")[1].splitlines()
+    lines = card(out)[1].splitlines()
     left_out = [line for line in lines if line.startswith("| classes without a label")]
     assert left_out == ["| classes without a label | test | undecided | 1 |"]
 
@@ -625,18 +610,10 @@ def test_a_release_with_photos_counts_the_classes_that_have_any(run: MadeRun) ->
     run.index = run.index[run.index["landmark_id"] != 3].reset_index(drop=True)
     run.write_index()
     held = (run.shards, run.evaluation, table("export_dropped"), table("removals"))
-    release_folder(
-        run.hierarchy,
-        table("label_dropped"),
-        images,
-        *held,
-        options=PublishOptions(),
-        context=context(run.folder, "folder"),
-        out=run.folder / "release",
-    )
-    labels = pd.read_csv(run.folder / "release" / "labels.csv", keep_default_na=False)
+    out = release_classes(run, context(run.folder, "folder"), *held, images=images)
+    labels = pd.read_csv(out / "labels.csv", keep_default_na=False)
     assert labels["split"].tolist() == ["evaluation", "evaluation", "", "evaluation", "evaluation"]
-    body = card(run.folder / "release")[1]
+    body = card(out)[1]
     assert "| supercategory | 2 |" in body and "| landmark | 4 |" in body and "bridge" not in body
 
 
@@ -705,16 +682,7 @@ def test_a_hierarchy_with_few_levels_is_released_too(
 ) -> None:
     run = make_run(tmp_path / "work", levels)
     held = (run.shards, run.evaluation, table("export_dropped"), table("removals"))
-    out = run.folder / "release"
-    release_folder(
-        run.hierarchy,
-        table("label_dropped"),
-        images_of(run),
-        *held,
-        options=PublishOptions(),
-        context=context(tmp_path),
-        out=out,
-    )
+    out = release_classes(run, context(tmp_path), *held)
     assert (out / "figures" / "groups.png").is_file() == (len(levels) > 1)
     assert len((out / "images.csv").read_text().splitlines()) == 11
     assert len(card(out)[1]) > 500 and (out / "shards" / "manifest.json").is_file()
