@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from textwrap import wrap
+from unicodedata import combining, east_asian_width
 
 # control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
@@ -46,6 +47,27 @@ def shortened(text: str, longest: int) -> str:
         ('church', 'chur…')
     """
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def padded(text: str, width: int) -> str:
+    """Return the text with blanks up to a width in columns; Chinese letters take two.
+
+    Example:
+        >>> padded("lake", 6) + "|", padded("熊猫", 6) + "|"
+        ('lake  |', '熊猫  |')
+    """
+    return text + " " * (width - columns_of(text))
+
+
+def columns_of(text: str) -> int:
+    """Return the columns that a text takes on a terminal.
+
+    Example:
+        >>> columns_of("lake"), columns_of("熊猫")
+        (4, 4)
+    """
+    letters = (letter for letter in text if not combining(letter))
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in letters)
 
 
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:

@@ -501,8 +501,11 @@ def release_products(run: MadeRun, folder: Path, *held: Any, **options: Any) -> 
 def test_the_card_of_a_reviewed_folder_says_that_its_values_are_of_a_table(
     run: MadeRun, tmp_path: Path
 ) -> None:
-    out = release_decided(run, tmp_path, "table")
-    assert "brought in from a table" in card(out)[1]
+    facts, body = card(release_decided(run, tmp_path, "table"))
+    assert "brought in from a table" in body
+    assert facts["annotations_creators"] == ["expert-generated"]  # people decided
+    assert "`landmark_id` is its number" in body  # labels.csv calls it class_id
+    assert "Of the classes that were collected" in body  # images.csv holds all images
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from hgld.cli.arguments import (
     tool_group,
 )
 from hgld.cli.output import print_json, progress, require_other, write_sheets, write_table
-from hgld.words import count_text, percent_text
+from hgld.words import count_text, padded, percent_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -231,10 +231,11 @@ def compare(
     from hgld.evaluate.compare import compare as compare_measured
     from hgld.evaluate.results import open_measured, read_measured
 
-    sides = tuple(
+    first, second = (
         read_measured(Path(text)) if text.endswith(".csv") else open_measured(text)
         for text in (a, b)
     )
+    sides = first, second
     if out is not None and any(side.given is not None for side in sides):
         raise UsageError(f"--out {out}: a page shows photos of a work folder; {a} is a CSV")
     found = compare_measured(*sides, metric, by=by, seed=seed)
@@ -645,7 +646,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
             yield f"\n{f'{title} ({found.metric})':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
         for one in part.to_dict("records"):
             values = f"{_percent(one['a']):>7}{_percent(one['b']):>7}"
-            yield f"{one['image_id']:<{IMAGE}}{values}{100 * one['difference']:>+8.1f}"
+            yield f"{padded(one['image_id'], IMAGE)}{values}{100 * one['difference']:>+8.1f}"
     seeds = f", {found.seeds} seeds" if found.seeds > 1 else ""
     if found.severity.empty:  # without rankings
         return

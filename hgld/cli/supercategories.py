@@ -20,6 +20,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, progress
 from hgld.errors import UsageError
+from hgld.words import columns_of, padded
 
 if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
@@ -48,11 +49,13 @@ def list_supercategories(
     if as_json:
         print_json(rows)
         return
-    columns = ("decisions", "class_roots", "overrides")
-    typer.echo(f"{'supercategory':<34}{'kind':<12}" + "".join(f"{c:>12}" for c in columns))
+    texts, columns = ("supercategory", "kind"), ("decisions", "class_roots", "overrides")
+    widths = {c: max(columns_of(text) for text in (c, *(r[c] for r in rows))) + 2 for c in texts}
+    head = "".join(padded(name, widths[name]) for name in texts)
+    typer.echo(head + "".join(f"{c:>12}" for c in columns))
     for row in rows:
         counts = "".join(f"{row[column]:>12,}" for column in columns)
-        typer.echo(f"{row['supercategory'][:33]:<34}{row['kind']:<12}{counts}")
+        typer.echo("".join(padded(row[name], widths[name]) for name in texts) + counts)
 
 
 @app.command("add")

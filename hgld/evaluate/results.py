@@ -180,7 +180,7 @@ def read_measured(path: Path) -> MeasuredRun:
     twice = table["image_id"][table["image_id"].duplicated()]
     if len(twice):
         raise InvalidData(f"{path}: the image {twice.iloc[0]} is there twice")
-    means = {name: None if v != v else float(v) for name, v in table[[*metrics]].mean().items()}
+    means = {n: None if np.isnan(mean := table[n].mean()) else float(mean) for n in metrics}
     rows = table.melt(["image_id", "class"], var_name="metric").assign(model=path.stem)
     # no model of the pipeline is known to have seen the classes: the bootstrap draws them
     protocol = {"levels": [], "classes": {"trained_on": 0}}

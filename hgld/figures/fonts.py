@@ -5,6 +5,7 @@ that need it, so all other figures have the same bytes on each machine. matplotl
 fonts that an installation since then is not in, so the files are listed here.
 """
 
+import logging
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +22,8 @@ PREFERRED = (
     *("AppleSDGothic", "msyh", "malgun", "Nirmala"),
 )
 NOT_PLAIN = ("Bold", "Italic", "Mono", "Thin", "Light", "Black", "Condensed")
+# it has no bold face of some of these, and takes the plain one
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 _named: list[str] = []  # the letter of the only notice: a report may lack hundreds
 
 

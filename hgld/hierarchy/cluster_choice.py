@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
@@ -154,4 +155,5 @@ def draw_range(measured: pd.DataFrame, now: int, path: Path) -> None:
                 textcoords="offset points", xytext=(-3, 0),
             )  # fmt: skip
     bottom.set_xlabel("number of clusters")
+    bottom.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     figure.savefig(path, metadata={"Software": None}, format="png")

@@ -113,7 +113,8 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
         axes.spines[:].set_visible(False)
         axes.set(xlim=(-0.5, columns - 0.5), ylim=(size - 0.5, -0.5))
         axes.set_xlabel(f"{level} of the first image found")
-        axes.set_ylabel(f"{level} of the query (queries)")
+        # of few rows, the axis is shorter than its name
+        axes.set_ylabel(f"{level} of the query\n(number of queries)")
         return Drawing(figure, theme)
 
 

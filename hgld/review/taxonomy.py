@@ -285,11 +285,14 @@ class Taxonomy:
         }
 
     def users(self, name: str) -> dict[str, int]:
-        """Return how many decisions in force, class roots and overrides name a supercategory."""
+        """Return how many decided values, class roots and overrides name a supercategory."""
         return {
-            table: sum(
-                single_blanks(row[NAME]) == single_blanks(name)
-                for row in self.state.get(table, {}).values()
+            table: len(
+                {
+                    row.get("key", place)  # a value may be decided by several people
+                    for place, row in self.state.get(table, {}).items()
+                    if single_blanks(row[NAME]) == single_blanks(name)
+                }
             )
             for table in USERS
         }

@@ -364,6 +364,20 @@ def test_capitals_make_no_second_class_above() -> None:
     assert set(taxonomy.table["kind"]) == {"food > bakery"}
 
 
+def test_the_list_counts_a_value_once_and_aligns_names_of_any_script(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decisions = folder / "labels" / "decisions.csv"
+    twice = "Q5,qid,keep,church,human-made,anna,2026-01-03,,,6\n"  # as ben did
+    decisions.write_text(decisions.read_text() + twice)
+    assert taxonomy(folder, "rename", "parks", "公园") == 0
+    capsys.readouterr()
+    assert taxonomy(folder, "list") == 0
+    head, church, parks, _ = capsys.readouterr().out.splitlines()
+    assert church.split() == ["church", "human-made", "1", "0", "0"]
+    assert head.index("kind") == church.index("human-made") == parks.index("natural") + 2
+
+
 def test_capitals_of_a_name_can_be_changed(folder: Path) -> None:
     assert taxonomy(folder, "rename", "parks", "Parks") == 0
     assert "Parks,c,natural" in text_of(folder, "taxonomy.csv")

@@ -282,6 +282,17 @@ def test_confusion_of_many_classes_keeps_the_font_and_takes_both_columns() -> No
     assert sizes == {8.5}
 
 
+def test_the_names_of_the_axes_of_a_small_confusion_are_within_the_figure() -> None:
+    names = ("Kleidung & Schuhe", "bird", "furniture", "tool")
+    found = count_confusion([((name,), (name,)) for name in names])
+    figure = draw_confusion(found, "supercategory", LIGHT).figure
+    figure.canvas.draw()
+    inside = figure.bbox.padded(1).get_points()
+    for label in (figure.axes[0].xaxis.label, figure.axes[0].yaxis.label):
+        box = label.get_window_extent().get_points()
+        assert (box[0] >= inside[0]).all() and (box[1] <= inside[1]).all()
+
+
 def test_losses_are_those_of_the_weights_that_were_measured(run: MadeRun) -> None:
     """A run by another name keeps its curve; another model by the name of a run has none."""
     run.evaluation["models"]["plain"] |= {"weights_sha256": WEIGHTS["good"], "steps": 3}

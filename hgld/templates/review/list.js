@@ -81,7 +81,8 @@ function redrawRows() {
 
 function rowNode(row, i) {
   const status = statusOf(row);
-  const about = small(row.examples || row.clusterName);
+  const named = row.examples && row.examples !== row.label; // a class is its own example
+  const about = small(named ? row.examples : row.clusterName);
   return make("div", {
     class: "row", role: "option", id: `row-${row.number}`, onclick: () => show(row, false),
     "aria-selected": String(row === selected), "aria-setsize": itemOf.size,
