@@ -3,7 +3,6 @@
 The imports take most of the first second, so an interrupt during them is reported in one line, too.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -11,9 +10,6 @@ import sys
 # Turns that a waiting thread of libgomp (PyTorch on Linux) spins: 0.1 to 1 ms, by processor. With
 # its default of 300,000 a training takes twice the CPU time if other programs use the cores.
 SPINS = "20000"
-# Younger collections of garbage before one that looks at all objects: with torch these are half a
-# million, and with Python's default of 10 an import of it spends a sixth of its time on them.
-BETWEEN_FULL = 1000
 
 
 def main() -> None:
@@ -22,7 +18,6 @@ def main() -> None:
         sys.exit("hgld: needs Linux, found Windows; install it in WSL (wsl --install)")
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    gc.set_threshold(*gc.get_threshold()[:2], BETWEEN_FULL)
     try:
         from hgld import cli
 

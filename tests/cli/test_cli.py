@@ -1,4 +1,3 @@
-import gc
 import json
 import os
 import re
@@ -340,16 +339,6 @@ def test_help_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert not {"torch", "pandas", "numpy", "pydantic", "rich.progress"} & set(loaded)
-
-
-def test_full_collections_of_garbage_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, seen = gc.get_threshold(), []
-    monkeypatch.setattr("hgld.cli.main", lambda: seen.append(gc.get_threshold()))
-    try:
-        hgld_main()
-    finally:
-        gc.set_threshold(*before)
-    assert seen == [(*before[:2], 1000)]
 
 
 def test_a_command_ends_without_a_search_for_garbage() -> None:
