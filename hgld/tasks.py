@@ -19,7 +19,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running, set_forkserver_preload
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from hgld.errors import Resumable
 from hgld.ray_tasks import Reserve, run_on_cluster
@@ -134,8 +134,8 @@ def count_cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
-def prepare_workers(function: Callable[[Any], Any]) -> BaseContext:
-    """Start the process that forks workers, if none runs; it imports the function's module.
+def prepare_workers(module: str) -> BaseContext:
+    """Start the process that forks workers, if none runs; it imports the module of their function.
 
     Call it before work that plans the tasks, and both happen at once. A fork of this process
     instead would copy locks held by the threads of torch and OpenMP, and new processes would each
@@ -145,7 +145,7 @@ def prepare_workers(function: Callable[[Any], Any]) -> BaseContext:
         Context of ``multiprocessing`` for the workers.
     """
     resource_tracker.ensure_running()  # first, since its start unblocks signals
-    set_forkserver_preload([function.__module__])
+    set_forkserver_preload([module])
     try:
         with blocked_for_children():
             ensure_running()
@@ -189,7 +189,7 @@ def map_tasks(
         return _map_on_cluster(function, tasks, label, cluster, reserve)
     if processes <= 1 or len(tasks) <= 1:
         return [function(task) for task in track(tasks, label, len(tasks))]
-    context, environment = prepare_workers(function), dict(os.environ)
+    context, environment = prepare_workers(function.__module__), dict(os.environ)
     workers = ProcessPoolExecutor(min(processes, len(tasks)), context, _serve, (environment,))
     finished = False
     try:

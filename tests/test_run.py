@@ -19,7 +19,7 @@ from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.pipeline.counting import count_balance
 from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
 from hgld.pipeline.run import Runner
-from hgld.pipeline.stages import STAGES, Stage
+from hgld.pipeline.stages import STAGES, Stage, load_function
 from hgld.tasks import count_cores
 from tests.listening import Notes
 
@@ -634,3 +634,23 @@ def test_a_stage_waits_for_its_work_aside(
     ]
     runner.run("export")
     assert (tmp_path / "aside").is_dir() == (count_cores() > 1)
+
+
+def test_the_workers_of_a_stage_import_while_it_is_loaded(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def load(name: str) -> Any:
+        seen.append(name)
+        return load_function(name)
+
+    report = next(stage for stage in STAGES if stage.name == "report")
+    assert report.workers == load_function("hgld.report.charts:draw_chart").__module__
+    monkeypatch.setattr("hgld.pipeline.run.count_cores", lambda: 2)
+    monkeypatch.setattr("hgld.pipeline.run.prepare_workers", seen.append)
+    monkeypatch.setattr("hgld.pipeline.run.load_function", load)
+    runner = runner_of(pipeline, Notes())
+    runner.stages = tuple(replace(stage, workers="workers") for stage in runner.stages[:1])
+    runner.run()
+    assert seen[:2] == ["workers", runner.stages[0].function]

@@ -94,7 +94,7 @@ def interrupt():
         os.killpg(0, signal.SIGINT)
 
 signal.signal(signal.SIGINT, lambda *_: None)
-prepare_workers(abs)
+prepare_workers("builtins")
 interrupting = Thread(target=interrupt)
 interrupting.start()
 print(map_tasks(abs, [-1, 2], "", 2))

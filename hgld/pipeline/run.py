@@ -38,7 +38,7 @@ from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_o
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
 from hgld.pipeline.running import record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
-from hgld.tasks import count_cores, start_aside
+from hgld.tasks import count_cores, prepare_workers, start_aside
 from hgld.words import nearest, some_of
 
 SHOWN = 3  # copies named in a notice
@@ -340,6 +340,8 @@ class Runner:
 
     def _execute(self, stage: Stage, force: bool, begins: Callable[[], None]) -> None:
         start = perf_counter()
+        if stage.workers is not None and count_cores() > 1:
+            prepare_workers(stage.workers)
         # Hashed before they are read: what changes from then on makes the stage stale again.
         hashes = self.lock.hashes(stage.reads, self.workspace)
         options = stage_options(stage, self.workspace, self.lock)

@@ -50,6 +50,8 @@ class Stage:
             hours of training.
         aside: "module:function" that returns work for a separate process, or None; asked when an
             earlier stage of the same run begins, and waited for by this one.
+        workers: module of the tasks that its worker processes do on several cores, which another
+            process imports while this one imports the stage and reads its tables.
         served_by: "module:function", a context manager that stands in for the network.
         in_parts: tables that the function reads in parts, as ``LargeTable``.
         needs: an option that must be set, or the pipeline leaves the stage out.
@@ -69,6 +71,7 @@ class Stage:
     gate: str | None = None
     checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     aside: str | None = None
+    workers: str | None = None
     served_by: str | None = None
     in_parts: tuple[str, ...] = ()
     needs: str | None = None
@@ -433,6 +436,7 @@ STAGES: tuple[Stage, ...] = (
         ),
         writes=("report",),
         uses=("title",),
+        workers="hgld.report.charts",
         revision=5,
     ),
     *_release(

@@ -17,7 +17,7 @@ from hgld.artifacts import atomic_folder, write_csv
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.report.charts import SECTIONS, Chart, draw_chart, draw_charts
+from hgld.report.charts import SECTIONS, Chart, draw_charts
 from hgld.report.class_table import ClassTable
 from hgld.report.counts import Counts, by_split
 from hgld.report.examples import Images, NameQueries, landmark_names
@@ -38,7 +38,6 @@ from hgld.report.plans import ChartData
 from hgld.report.rendering import render_page, save_sheets, save_table
 from hgld.shards.index import read_index, read_manifest
 from hgld.shards.schema import level_columns
-from hgld.tasks import count_cores, prepare_workers
 
 WORDS = 1.1  # height of a chart's title and caption in inches
 GAP = 2.5  # most inches by which a column is higher than the one beside it
@@ -115,8 +114,6 @@ def write_report(
         InvalidData: a ranking or a ``metrics.jsonl`` cannot be read; hierarchy, shards and rankings
             were not made from each other.
     """
-    if count_cores() > 1:
-        prepare_workers(draw_chart)
     index = read_index(shards)
     levels = tuple(str(name) for name in read_manifest(shards)["levels"])
     counts = Counts(hierarchy, index, levels)

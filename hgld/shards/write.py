@@ -72,7 +72,7 @@ def export_shards(
         Resumable: the disk is full, or a worker died; the same command resumes.
     """
     if options.processes > 1 and options.ray is None:  # Ray starts its own workers
-        prepare_workers(write_or_keep)
+        prepare_workers(__name__)
     context.state.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=PLANS, dir=context.state) as name:
         plans = Path(name)
