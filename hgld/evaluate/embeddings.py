@@ -11,11 +11,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Self
+from threading import Lock
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
 from hgld.evaluate.name_queries import embed_prompts, prompts_key
 from hgld.evaluate.sides import Rows, Side
+from hgld.model.custom import CustomNetwork
 from hgld.model.devices import (
     autocast,
     choose_device,
@@ -44,6 +47,7 @@ from hgld.tasks import map_tasks, say, track
 
 REVISION = 3  # increase when the same model and shard give other embeddings than before
 TOGETHER = 8  # batch size of one thread
+_keeping = WeakKeyDictionary[torch.nn.Module, bool]()  # networks of a user that take turns
 
 
 @dataclass(frozen=True)
@@ -265,12 +269,12 @@ def _embed(
 ) -> Iterator[np.ndarray]:
     """Yield (n, D) embeddings, one batch of photos after the other; add to the time spent."""
     label, options = f"Embedding with {task.model.name}", task.options
-    rows = photo_columns(task.rows)
+    rows, network = photo_columns(task.rows), encoder.network
 
     @torch.inference_mode()
     def embed(photos: torch.Tensor) -> np.ndarray:
         with autocast(device, options.precision):
-            found = encoder.network(photos.to(device)).float().cpu().numpy()
+            found = network(photos.to(device)).float().cpu().numpy()
         # rounded lengths are not quite 1
         return found if options.precision == "float32" else unit_rows(found)
 
@@ -280,19 +284,33 @@ def _embed(
         starts = range(0, len(images), together)
         images.read_bytes(0)  # opens the file before several threads use it
 
+        turns: AbstractContextManager[Any] = nullcontext()
+
         def embed_few(start: int) -> tuple[np.ndarray, float, float]:
             times = [time.perf_counter()]
             numbers = range(start, min(start + together, len(images)))
             fetched = images.fetch(numbers)  # of a URL several at a time; none of a local folder
             photos = torch.stack([images.load(n, fetched.get(n)) for n in numbers])
             times.append(time.perf_counter())
-            found = embed(photos)
+            with turns:
+                found = embed(photos)
             return found, times[1] - times[0], time.perf_counter() - times[1]
 
+        def embed_all(pool: ThreadPoolExecutor) -> Iterator[tuple[np.ndarray, float, float]]:
+            nonlocal turns
+            alone = 2 if _is_unknown(network) else 0
+            if alone:  # the first call may set what all others need
+                yield from map(embed_few, starts[:1])
+                before = _attributes(network)
+                yield from map(embed_few, starts[1:alone])
+                if len(starts) > 1:
+                    _keeping[network] = _keeps_calls(network, before)
+            if _keeping.get(network):
+                turns = Lock()
+            yield from pool.map(embed_few, starts[alone:])
+
         with _threads(options.processes) as pool:
-            for found, loading_s, network_s in track(
-                pool.map(embed_few, starts), label, len(starts)
-            ):
+            for found, loading_s, network_s in track(embed_all(pool), label, len(starts)):
                 spent.loading_s += loading_s
                 spent.network_s += network_s
                 yield found
@@ -317,6 +335,35 @@ def _embed(
             spent.loading_s += middle - start
             spent.network_s += time.perf_counter() - middle
         waiting.result()
+
+
+def _is_unknown(network: torch.nn.Module) -> bool:
+    """Whether a network of a user may keep what a call found."""
+    is_custom = any(isinstance(module, CustomNetwork) for module in network.modules())
+    return is_custom and network not in _keeping
+
+
+def _attributes(network: torch.nn.Module) -> list[dict[str, Any]]:
+    """The attributes of each module, to see whether a call changes them."""
+    return [dict(vars(module)) for module in network.modules()]
+
+
+def _keeps_calls(network: torch.nn.Module, before: list[dict[str, Any]]) -> bool:
+    """Whether a network keeps what a call found: in a hook, or in an attribute that it changed.
+
+    Threads that call it at once would take each other's.
+    """
+    hooks = (m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    after = _attributes(network)
+    return (
+        any(hooks)
+        or [one.keys() for one in before] != [one.keys() for one in after]
+        or any(
+            one[name] is not other[name]
+            for one, other in zip(before, after, strict=True)
+            for name in one
+        )
+    )
 
 
 @contextmanager

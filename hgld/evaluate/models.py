@@ -97,6 +97,8 @@ class Model:
         if is_tag and Path(weights) != self._decisive_file():
             architecture = self.source
         facts = f"{self.kind} {architecture} {self._digest()}"
+        if self.kind == "python":
+            facts += " one call at a time"  # earlier embeddings may be those of another photo
         if self.preparation:
             facts += f" {json.dumps(self.preparation, sort_keys=True)}"
         return sha256(facts.encode()).hexdigest()

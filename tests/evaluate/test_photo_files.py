@@ -145,3 +145,49 @@ def test_a_query_without_a_box_is_refused(box: list[int], tmp_path: Path) -> Non
     path.write_text(json.dumps({"qimlist": ["q"], "imlist": ["i"], "gnd": gnd}))
     with pytest.raises(Exception, match=r"gnd\[0\] of the answers \(q\) has the box"):
         Answers.read(path).photos()
+
+
+@pytest.mark.parametrize("way", ["hook", "attribute", "nothing"])
+def test_threads_do_not_mix_up_what_a_network_keeps_of_a_call(way: str, tmp_path: Path) -> None:
+    """A hook that keeps features for the forward that follows is usual, and not for threads."""
+    code = f"""
+import time
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 8, stride=8)
+        if {way == "hook"}:
+            kept = {{}}
+            self.first.register_forward_hook(lambda module, given, found: kept.update(x=found))
+            self.read = lambda: kept["x"]
+    def forward(self, photos):
+        found = self.first(photos)
+        if {way == "attribute"}:
+            self.kept = found
+        time.sleep(0.02)
+        found = self.read() if {way == "hook"} else self.kept if {way == "attribute"} else found
+        return found.mean((2, 3))
+
+def build():
+    return Net()
+"""
+    (tmp_path / "nets.py").write_text(code)
+    (tmp_path / "jpg").mkdir()
+    for number in range(40):
+        pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "jpg" / f"{number:02}.png")
+    model, photos = model_of(tmp_path, image_size=16), photos_in(tmp_path / "jpg")
+    threads, found = torch.get_num_threads(), list[np.ndarray]()
+    try:
+        for count in (1, 4):
+            torch.set_num_threads(count)
+            out = tmp_path / f"out{count}"
+            (path,) = embed_photos(model, tmp_path / "jpg", {"photos": photos}, out, CPU)
+            found.append(read_given(path).vectors)
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(*found)
+    assert len(np.unique(found[0], axis=0)) == 40
