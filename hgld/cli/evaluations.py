@@ -459,7 +459,7 @@ def _write_page(
     queries: Images | NameQueries
     if "names" in protocol:
         (gallery,) = Images.of_work(sides[0].folder, protocol["gallery"])
-        queries = NameQueries.of(gallery, protocol, first[0].ranking)
+        queries = NameQueries(gallery, protocol, first[0].ranking)
         levels = levels[: queries.depth]
     else:
         queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])

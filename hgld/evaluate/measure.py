@@ -204,7 +204,10 @@ class _Evaluation:
 
     def _protocol(self, trained: Collection[str]) -> dict[str, Any]:
         """Return the facts of the protocol, given the models' training splits; send notices."""
-        queries, classes = self._unmatched()
+        paths, searched = (side.labels[:, : self.depth] for side in (self.query, self.gallery))
+        own = np.arange(len(paths)) < self.gallery.own_queries(self.query)
+        lost = paths[without_match(paths, count_paths(searched), own)]  # without another image
+        queries, classes = len(lost), len(np.unique(lost, axis=0))
         if queries:
             image = "image" if self.query.names else "other image"
             say(
@@ -212,6 +215,8 @@ class _Evaluation:
                 f"have no {image} of their {self.levels[self.depth - 1]} in the gallery; metrics "
                 "of that level leave them out"
             )
+        finest = _class_keys(self.query.pieces)  # names are not of trained models
+        seen = _class_keys([file for file in self.shards.files if file.split in trained])
         facts: dict[str, Any] = {
             "name": self._name,
             "query": self.query.split,
@@ -220,7 +225,7 @@ class _Evaluation:
             "gallery_images": len(self.gallery),
             "levels": list(self.levels),
             "unmatched": {"queries": queries, "classes": classes},
-            "classes": self._count_classes(trained),
+            "classes": {"queries": len(finest), "trained_on": len(finest & seen)},
         }
         if self.query.names:
             level = self.levels[self.depth - 1]
@@ -230,19 +235,6 @@ class _Evaluation:
         if self.official is not None:
             facts["official"] = self.official.facts(self.query, self.gallery)
         return facts
-
-    def _unmatched(self) -> tuple[int, int]:
-        """Count queries whose finest class has no other image in the gallery, and these classes."""
-        query, gallery = (side.labels[:, : self.depth] for side in (self.query, self.gallery))
-        own = np.arange(len(query)) < self.gallery.own_queries(self.query)
-        lost = query[without_match(query, count_paths(gallery), own)]
-        return len(lost), len(np.unique(lost, axis=0))
-
-    def _count_classes(self, trained: Collection[str]) -> dict[str, int]:
-        """Count the finest classes of the queries, and those that a model was trained on."""
-        queries = _class_keys(self.query.pieces)  # names are not of trained models
-        seen = _class_keys([file for file in self.shards.files if file.split in trained])
-        return {"queries": len(queries), "trained_on": len(queries & seen)}
 
     def _measure(
         self, model: Model, store: EmbeddingStore, out: Path

@@ -208,7 +208,10 @@ class Runner:
             self.listener.working(stage),
         ):
             self._check_ahead(stage, ahead)
-            self._start_aside(ahead)
+            for later in ahead if count_cores() > 1 else ():
+                if later.aside is not None and later.name not in self._aside:
+                    work = load_function(later.aside)()
+                    self._aside[later.name] = None if work is None else start_aside(work)
             self._require_as_made(stage)
             self.listener.starts(stage, freshness.reasons or ("asked for",))
             try:
@@ -238,13 +241,6 @@ class Runner:
                     context=self._context(later, self.workspace.pipeline),
                 )
                 self._checked.add(function)
-
-    def _start_aside(self, ahead: Sequence[Stage]) -> None:
-        """Start the work of later stages that runs in separate processes."""
-        for later in ahead if count_cores() > 1 else ():
-            if later.aside is not None and later.name not in self._aside:
-                work = load_function(later.aside)()
-                self._aside[later.name] = None if work is None else start_aside(work)
 
     def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
         """Refuse edits that are not accepted; any other change is damage and made again."""

@@ -8,7 +8,7 @@ as far as they are known.
 
 import json
 import textwrap
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -273,33 +273,17 @@ class NameQueries:
     """Class names as queries, with the interface of ``Images``: a photo is a card with the prompt.
 
     Args:
-        paths: label paths of the finest classes, coarse to fine.
-        names: finest class as in label paths -> name, if it is known.
-        levels: names of the levels.
-        facts: level of the names, and prompts.
-        ids: of the queries, each the path of its class.
+        gallery: of the evaluation, whose classes are searched for.
+        protocol: its levels, and the level of the names and their prompts.
+        ranking: its queries, whose ids are the paths of their classes.
     """
 
-    def __init__(
-        self,
-        paths: Collection[tuple[str, ...]],
-        names: Mapping[str, str],
-        levels: Sequence[str],
-        facts: Mapping[str, Any],
-        ids: Sequence[str],
-    ) -> None:
-        depth = levels.index(facts["level"]) + 1
-        known = {"/".join(path[:depth]): path[:depth] for path in paths}
-        self.landmarks = {name: known[name] for name in ids}
-        self.names, self.prompt, self.depth = names, facts["prompts"][0], depth
-
-    @classmethod
-    def of(
-        cls, gallery: Images, protocol: Mapping[str, Any], ranking: RankingFile
-    ) -> "NameQueries":
-        """The queries of an evaluation of names against the classes of this gallery."""
-        paths, ids = set(gallery.paths.values()), list(map(str, ranking.query_ids))
-        return cls(paths, gallery.names, protocol["levels"], protocol["names"], ids)
+    def __init__(self, gallery: Images, protocol: Mapping[str, Any], ranking: RankingFile) -> None:
+        facts = protocol["names"]
+        self.depth = depth = protocol["levels"].index(facts["level"]) + 1
+        known = {"/".join(path[:depth]): path[:depth] for path in gallery.paths.values()}
+        self.landmarks = {name: known[name] for name in map(str, ranking.query_ids)}
+        self.names, self.prompt = gallery.names, facts["prompts"][0]
 
     def photo(self, image_id: str) -> ExamplePhoto:
         """Return a card with the first prompt."""

@@ -131,7 +131,7 @@ def write_report(
             )
     queries: Images | NameQueries
     if "names" in protocol:
-        queries = NameQueries.of(gallery, protocol, next(iter(rankings.values())))
+        queries = NameQueries(gallery, protocol, next(iter(rankings.values())))
     else:
         queries = Images(shards, index, protocol["query"], counts.paths, names)
     measured = ChartData(

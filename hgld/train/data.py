@@ -87,21 +87,19 @@ class TrainingData:
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
         """Hash of all that decides a run's model: shards, options, start, trainer revision."""
         options = options.model_copy(update={"backbone": without_folders(options.backbone)})
+        decisive = _decisive(run, FIRST_RUN_OPTIONS)
+        # The model that the run starts from counts regardless of its name or folder.
+        if run.init_folder is not None:
+            decisive["init_from"] = hash_weights(run.init_folder)
+        elif run.init_from:
+            decisive["init_from"] = self.fingerprint(options, options.runs[run.init_from])
         facts = {
             "shards": hash_file(self.folder / "manifest.json"),
             "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs", "seeds"}),
-            "run": _decisive(run, FIRST_RUN_OPTIONS) | self._start(options, run),
+            "run": decisive,
             "revision": REVISION,
         }
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-    def _start(self, options: TrainOptions, run: RunOptions) -> dict[str, str]:
-        """Identity of the model that a run starts from, regardless of its name or folder."""
-        if not run.init_from:
-            return {}
-        if run.init_folder is not None:
-            return {"init_from": hash_weights(run.init_folder)}
-        return {"init_from": self.fingerprint(options, options.runs[run.init_from])}
 
     def recipe(self, options: TrainOptions, run: RunOptions) -> str:
         """Hash of everything that decides a run's model, except the seed."""
