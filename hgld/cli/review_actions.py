@@ -35,6 +35,7 @@ from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.hierarchy.clean import value_keys
+from hgld.hierarchy.decisions import kinds_of
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
@@ -42,13 +43,13 @@ from hgld.review import undo
 from hgld.review.comments import append_comments, read_comments
 from hgld.review.entries import FIRST, Entry, entry_of, find_entry, is_taken_back
 from hgld.review.entries import list_entries as entries_of
+from hgld.review.identities import Identities, Names
 from hgld.review.spreadsheet import Sheet, read_files, read_sheets
 from hgld.review.taxonomy import (
     EDITED,
     Taxonomy,
     TaxonomyEdit,
     distinct_names,
-    names_since,
     present_names,
     proposed_name,
     read_taxonomy_edits,
@@ -394,9 +395,8 @@ def undo_entry(
             raise UsageError(f"entry {entry.number} ({entry.id}) is no undo; `hgld reviews undo`")
         if entry.cells:
             taxonomy = _open_taxonomy(runner)
-            later = [cell for one in entries[entry.number :] for cell in one.cells]
             try:
-                stays = taxonomy.undo(entry.cells, entry.rows, later)
+                stays = taxonomy.undo(entry, entries)
             except InvalidData as fault:
                 raise InvalidData(f"entry {entry.number} stays as it is: {fault}") from None
             _write_taxonomy(runner, taxonomy, who, "redo" if entry.source == "undo" else "undo")
@@ -415,9 +415,9 @@ def _present_names(runner: Runner) -> dict[str, tuple[str, str]]:
     return present_names(*read_tables(runner, "taxonomy", "taxonomy_edits"))
 
 
-def _names_to_restore(runner: Runner) -> dict[str, tuple[str, str]]:
-    present = _present_names(runner)
-    return present | names_since(list_entries(runner), present)
+def _names_to_restore(runner: Runner) -> Names:
+    kinds = kinds_of(runner.read("taxonomy", runner.stage("review")))
+    return Identities(list_entries(runner)).names(kinds)
 
 
 def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> dict[str, int]:

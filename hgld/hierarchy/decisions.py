@@ -151,7 +151,7 @@ class Decided:
         self._heads = dict(self._by_key)
         for of, made in self._by_key.items():
             if len(made) > 1:
-                named = _row_names(made)
+                named = row_names(made)
                 self._by_key[of] = _with_first(made, named)
                 self._heads[of] = _heads(self._by_key[of], named)
 
@@ -267,15 +267,8 @@ def _heads(made: Sequence[Decision], named: Named) -> list[Decision]:
     return [row for one, row in heads.items() if one not in moot or len(heads) == 1]
 
 
-def replaced_rows(
-    row: Decision, names: Iterable[str], history: Sequence[Decision]
-) -> list[Decision]:
-    """Return the rows of the history that a row names by id, or by the date of a row above it."""
-    return _row_names(history)(row, names)
-
-
-def _row_names(history: Sequence[Decision]) -> Named:
-    """Return ``replaced_rows`` of one history, which is indexed once for all of its rows."""
+def row_names(history: Sequence[Decision]) -> Named:
+    """Return what finds the rows that a row names, by id or by the date of a row above it."""
     by_id = {old.id: old for old in history}
     by_date: dict[str, list[Decision]] = {}
     for old in history:

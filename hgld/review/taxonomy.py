@@ -5,6 +5,7 @@ gets a new row), class roots and overrides. Edits are made on a copy of the tabl
 of both is the record, cell by cell, from which an edit can be undone.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,11 +18,10 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
 from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree_faults
-from hgld.hierarchy.scrape.chains import chain_of
 from hgld.review.entries import Entry
+from hgld.review.identities import NAME, Identities
 from hgld.review.spreadsheet import Sheet, SheetRow
-from hgld.review.undo import repeated
-from hgld.review.values import followed
+from hgld.review.undo import ValueHistory
 from hgld.words import count_text, nearest, single_blanks
 
 ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
@@ -29,7 +29,6 @@ INTO = ("rename", "merge", "split")  # actions with another name
 IN_ORDER = ("rename", "add", "split", "merge", "describe", "remove")  # of the edits of a sheet
 EDITED = ("taxonomy", "class_roots", "overrides")  # tables whose cells an edit changes
 USERS = {"decisions": "decision", "class_roots": "class root", "overrides": "override"}
-NAME = "supercategory"
 
 Row = dict[str, str]
 State = dict[str, dict[int, Row]]  # table -> place of the row in it -> cells
@@ -116,30 +115,30 @@ class Taxonomy:
             self.state, self.record = deepcopy(self.before), []
             raise InvalidData(*faults)
 
-    def undo(
-        self,
-        recorded: Sequence[Mapping[str, str]],
-        made: Sequence[Decision] = (),
-        later: Sequence[Mapping[str, str]] = (),
-    ) -> list[str]:
-        """Take recorded edits back; return what was changed since and stays, in lines.
+    def undo(self, entry: Entry, entries: Sequence[Entry]) -> list[str]:
+        """Take the edits of an entry back; return what was changed since and stays, in lines.
 
         What names a supercategory that the undo renames follows it.
 
         Args:
-            recorded: rows of one entry in the record.
-            made: the decisions of this entry.
-            later: rows of the entries after it.
+            entry: of the log.
+            entries: the log.
 
         Raises:
             InvalidData: the taxonomy itself was changed since, or a supercategory that would go is
                 in use, or one that a decision would get back is gone.
         """
         earlier, names, stays = deepcopy(self.state), self._names(), list[str]()
-        now_of = names_before(later, {name: name for name in names})
+        found, later = Identities(entries[: entry.number]), entries[entry.number :]
+        then = dict(found.now)
+        for one in later:
+            found.take(one)
+        now_of = {name: found.name_of(number) for name, number in then.items()}
+        values = self._values(found)
         ids, restored = {row.id: row for row in self.rows}, dict[int, Decision]()
-        for decision in made:
-            place = self._place_now(decision, now_of)
+        for decision in entry.rows:
+            heads = values[decision.key_type, decision.key].standing_for(decision)
+            place = next((head.place for head in heads), None)
             if place is None:
                 stays.append(f"{decision.key}: decided again since")
                 continue
@@ -148,19 +147,23 @@ class Taxonomy:
                 stays.append(f"{decision.key}: the decision before is not in the file any more")
                 continue
             restored[place], self.undone[place] = old, decision.id
-        for row in reversed(recorded):
+        for row in reversed(entry.cells):
             if row["table"] != "taxonomy":
-                stays += self._put_back(row)
+                stays += self._put_back(row, now_of)
         self._note(earlier, "undo")
-        kinds_were = (c["before"] for c in later if c["column"] == "kind" and c["after"])
-        edited = _classes(kinds_were)
-        for key, cells in _rows_of(recorded):
+        recorded = [cell for one in later for cell in one.cells]
+        edited = _classes(c["before"] for c in recorded if c["column"] == "kind" and c["after"])
+        for key, cells in _rows_of(entry.cells):
             earlier = deepcopy(self.state)
             self._follow(self._put_back_row(key, cells, edited))
             self._note(earlier, "undo")
-        kinds = kinds_of(self.table)
+        earlier, kinds = deepcopy(self.state), kinds_of(self.table)
+        self._follow({name: (name, kinds[name]) for name in kinds.keys() - names})
+        self._note(earlier, "undo")
+        found.edit(self.record, "redo" if entry.source == "undo" else "undo", entry.rows)
+        present = found.names(kinds)
         for place, old in restored.items():  # last, since a name may be another's for a while
-            name = now_of.get(old.supercategory, old.supercategory)
+            name, _ = present.get(old.id, (old.supercategory, ""))
             if name not in kinds:
                 raise InvalidData(
                     f"'{old.key}' would get back '{name}', not in taxonomy.csv any more; take the "
@@ -175,26 +178,18 @@ class Taxonomy:
             raise InvalidData(*faults)
         return stays
 
-    def _place_now(self, decision: Decision, now_of: Mapping[str, str]) -> int | None:
-        """Return the place of a decision, or of the one that repeats it since; else None."""
-        heads, value = self.state["decisions"], (decision.key_type, decision.key)
-        if decision.place in heads:
-            return decision.place
-        history = [row for row in self.rows if (row.key_type, row.key) == value]
-        renamed = followed([decision.id], history)
-        place = next(
-            (
-                row.place
-                for row in history
-                if row.place in heads
-                # under a later name, or taken back and restored
-                and (row.id in renamed or decision in repeated(row, history))
-            ),
-            -1,
-        )
-        # a split changed the answer, a rename did not
-        same = place in heads and heads[place][NAME] == now_of.get(decision.supercategory)
-        return place if same else None
+    def _values(self, found: Identities) -> dict[tuple[str, str], ValueHistory]:
+        """Return key type and key -> the history of each value, with present names."""
+        names, heads = found.names(kinds_of(self.table)), self.state["decisions"]
+        rows: dict[tuple[str, str], list[Decision]] = defaultdict(list)
+        for row in self.rows:
+            rows[row.key_type, row.key].append(row)
+        return {
+            value: ValueHistory.of(
+                history, {row.id for row in history if row.place in heads}, names
+            )
+            for value, history in rows.items()
+        }
 
     def to_make(self, edits: Sequence[TaxonomyEdit], recorded: pd.DataFrame) -> list[TaxonomyEdit]:
         """Return the edits that are not made; of a list that was made in order, what follows it."""
@@ -362,14 +357,18 @@ class Taxonomy:
         self._require_unused(single_blanks(self.state["taxonomy"][place][NAME]))
         del self.state["taxonomy"][place]
 
-    def _put_back(self, row: Mapping[str, str]) -> list[str]:
-        """Put a cell of class roots or overrides back; return a line if it was changed since."""
-        key, column = row["key"], row["column"]
+    def _put_back(self, row: Mapping[str, str], now_of: Mapping[str, str]) -> list[str]:
+        """Put a cell of class roots or overrides back; return a line if it was changed since.
+
+        ``now_of`` has the present name of each supercategory.
+        """
+        key, column, after = row["key"], row["column"], row["after"]
+        after = now_of.get(after, after) if column == NAME else after
         for cells in self.state.get(row["table"], {}).values():
-            if _key(row["table"], cells) == key and cells[column] == row["after"]:
+            if _key(row["table"], cells) == key and cells[column] == after:
                 cells[column] = row["before"]
                 return []
-        return [f"{row['table']}.csv {key}: {column} is not '{row['after']}' any more; it stays"]
+        return [f"{row['table']}.csv {key}: {column} is not '{after}' any more; it stays"]
 
     def _put_back_row(
         self, key: str, cells: Mapping[str, Mapping[str, str]], edited: set[tuple[str, ...]]
@@ -617,57 +616,12 @@ def present_names(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, t
         >>> present_names(taxonomy, pd.DataFrame([row]))
         {'pond': ('pond', 'natural'), 'lake': ('pond', 'natural')}
     """
-    found = {name: (name, kind) for name, kind in kinds_of(taxonomy).items()}
-    gone = {old: new for old, (new, _) in list_renames(recorded).items() if old not in found}
-    ends = {old: chain_of(old, gone)[-1] for old in gone}
-    return found | {old: found[end] for old, end in ends.items() if end in found}
-
-
-def names_before(recorded: Sequence[Mapping[str, str]], names: Mapping[str, str]) -> dict[str, str]:
-    """Return the name of a supercategory before edits -> its name now.
-
-    Args:
-        recorded: rows of the edits, oldest first.
-        names: name after them -> name now.
-
-    Example:
-        >>> cells = {"action": "rename", "table": "taxonomy", "column": "supercategory"}
-        >>> swapped = [("lake", "tarn"), ("pond", "lake")]
-        >>> recorded = [{**cells, "before": old, "after": new} for old, new in swapped]
-        >>> names_before(recorded, {"lake": "lake", "tarn": "tarn"})
-        {'pond': 'lake', 'lake': 'tarn'}
-    """
-    found = dict(names)
-    for cell in reversed(recorded):
-        before, after = single_blanks(cell["before"]), single_blanks(cell["after"])
-        if (cell["table"], cell["column"]) != ("taxonomy", NAME):
-            continue
-        if before and after in found:
-            found.setdefault(before, found[after])
-        # the name is new, unless others had it (merge) or it only came back
-        if cell["action"] != "merge" and (before or cell["action"] != "undo"):
-            found.pop(after, None)
-    return found
-
-
-def names_since(
-    entries: Sequence[Entry], present: Mapping[str, tuple[str, str]]
-) -> dict[str, tuple[str, str]]:
-    """Return id of a decision -> name and kind now of its supercategory, by the edits after it.
-
-    Another supercategory may have the name by now, so that ``present_names`` are not enough.
-
-    Args:
-        entries: of the log, oldest first.
-        present: that of ``present_names``.
-    """
-    now_of = {name: name for name, (now, _) in present.items() if name == now}
-    found: dict[str, tuple[str, str]] = {}
-    for entry in reversed(entries):
-        rows = (row for row in entry.rows if row.supercategory in now_of)
-        found |= {row.id: present[now_of[row.supercategory]] for row in rows}
-        now_of = names_before(entry.cells, now_of)
-    return found
+    found, kinds = Identities(), kinds_of(taxonomy)
+    for row in records(recorded):
+        found.edit([row], row["entry"].partition(" ")[2])
+    present = {name: (name, kind) for name, kind in kinds.items()}
+    former = found.former_names().items()
+    return present | {old: present[now] for old, now in former if old not in kinds and now in kinds}
 
 
 def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:

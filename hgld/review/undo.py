@@ -7,8 +7,9 @@ Rows repeat earlier decisions with the present names of supercategories. The row
 followed a rename is not a separate step: an undo takes back the decision.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pandas as pd
 
@@ -19,16 +20,14 @@ from hgld.hierarchy.decisions import (
     Decision,
     follows_edit,
     in_force,
-    replaced_rows,
     row_id,
+    row_names,
 )
 from hgld.review.entries import Entry, entry_of
+from hgld.review.identities import Names
 from hgld.words import nearest, single_blanks, some_of
 
 OPEN = ("open", "", "")
-History = Sequence[Decision]
-# name of a supercategory, or id of a decision (``names_since``) -> present name and kind
-Names = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def undo_decisions(
 
     A second undo goes one step further back. A value is identified by its class id, as in the
     sheet, but may be decided by its label. A first decision is superseded by ``open``: the value
-    is undecided again. ``names`` are those of ``present_names`` and ``names_since``. With ``redo``
+    is undecided again. ``names`` are those of ``Identities.names``. With ``redo``
     the new rows take the last undo of each key back.
 
     Raises:
@@ -63,10 +62,10 @@ def undo_decisions(
             redo, a key has no undo since its last decision.
     """
     rows = []
-    for key, history, heads in _of_keys(decisions, clusters, keys, names):
-        now = in_force(heads)
+    for key, value in _of_keys(decisions, clusters, keys, names):
+        now = in_force(value.heads)
         if redo:
-            taken = _last_undo(heads, history)
+            taken = value.last_undo()
             nothing = f"no decision on '{key}' was taken back since it was last decided"
         elif now and now.rivals:
             raise InvalidData(
@@ -74,11 +73,11 @@ def undo_decisions(
                 "or take one side back by its entry"
             )
         else:
-            taken = _distinct([old for head in heads if (old := _restored(head, history))])
+            taken = value.last_decisions()
             nothing = f"every decision on '{key}' is taken back already"
         if not taken:
             raise InvalidData(nothing)
-        rows += _take_back(taken, heads, history)
+        rows += value.take_back(taken)
     _require_there(rows, names)
     entry = entry_of([row_id(row) for row in rows], who, when, "redo" if redo else "undo")
     signed = {"who": who, "when": when, "why": why, "entry": entry}
@@ -106,10 +105,10 @@ def undo_entry(
         InvalidData: none of its rows is in force.
     """
     rows, left, moot = [], [], Decided(decisions).moot
-    for key, history, heads in _of_keys(decisions, clusters, _keys_of(entry), names):
-        taken = [row for row in _in_force_of(entry, key, history, heads) if row.id not in moot]
+    for key, value in _of_keys(decisions, clusters, _keys_of(entry), names):
+        taken = [row for row in value.in_force_of(entry, key) if row.id not in moot]
         if taken:
-            rows += _take_back(_with_replaced(taken, history, entry), heads, history)
+            rows += value.take_back(value.with_replaced(taken, entry))
         else:
             left.append(key)
     _require_there(rows, names)
@@ -162,7 +161,7 @@ def find_undo(
             redone += {"redo": 1, "undo": -1}.get(entry.source, 0)
         elif entry.source == "undo":
             found = _of_keys(decisions, clusters, _keys_of(entry), names)
-            if any(_in_force_of(entry, *value) for value in found):
+            if any(value.in_force_of(entry, key) for key, value in found):
                 return entry
             if _edits_before(cluster_edits, entry)[0]:
                 return entry
@@ -173,142 +172,136 @@ def _keys_of(entry: Entry) -> list[str]:
     return list(dict.fromkeys(row.key for row in entry.rows))
 
 
-def _in_force_of(entry: Entry, key: str, history: History, heads: History) -> list[Decision]:
-    """Return the rows of an entry on a key that an undo would take back."""
-    made = [_made(head, history) for head in heads]
-    there = [*heads, *made, *_last_undo(heads, history)]
-    now = in_force(heads)
-    if now and not now.rivals:
-        there += [old for head in heads for old in repeated(head, history)]
-    ids = {row.id for row in there}
-    return [row for row in entry.rows if row.key == key and row.id in ids]
-
-
 def _of_keys(
     decisions: pd.DataFrame, clusters: pd.DataFrame, keys: Sequence[str], names: Names
-) -> list[tuple[str, History, History]]:
-    """Return each key with the history and the heads of its value, with present names."""
+) -> list[tuple[str, "ValueHistory"]]:
+    """Return each key with the history of its value."""
     decided = Decided(decisions)
     label_of = dict(zip(clusters["class_id"], clusters["instance_of"], strict=True))
-    found: list[tuple[str, History, History]] = []
+    found: list[tuple[str, ValueHistory]] = []
     for key in dict.fromkeys(map(single_blanks, keys)):
         value = (key, label_of.get(key, key))
         if not decided.heads(*value):
             near = nearest(key, {row.key for row in decided.rows()})
             raise InvalidData(f"decisions.csv has no decision on '{key}'{near}")
-        history = [
+        heads = {head.id for head in decided.heads(*value)}
+        found.append((key, ValueHistory.of(decided.history(*value), heads, names)))
+    return found
+
+
+class ValueHistory:
+    """All decisions on a value, with present names, and those of them in force.
+
+    A row repeats an earlier one if it only follows an edit of the taxonomy, or if it is an undo or
+    redo that restored it. What a head repeats, directly or not, is in force with it.
+    """
+
+    def __init__(self, rows: Sequence[Decision], heads: Collection[str]) -> None:
+        self.heads = list({row.id: row for row in rows if row.id in heads}.values())
+        self._named = row_names(rows)
+        self._repeated: dict[str, list[Decision]] = {}
+
+    @classmethod
+    def of(cls, rows: Sequence[Decision], heads: Collection[str], names: Names) -> Self:
+        """Take rows and the ids of the heads; ``names`` are those of ``Identities.names``."""
+        present = [
             replace(row, supercategory=name, kind=row.kind and kind)
-            for row in decided.history(*value)
+            for row in rows
             for by_name in [names.get(row.supercategory, (row.supercategory, row.kind))]
             for name, kind in [names.get(row.id, by_name)]
         ]
-        ids = {head.id for head in decided.heads(*value)}
-        found.append((key, history, _distinct([row for row in history if row.id in ids])))
-    return found
+        return cls(present, heads)
 
+    def standing_for(self, decision: Decision) -> list[Decision]:
+        """Return the heads that are a decision or repeat it."""
+        return [head for head in self.heads if decision.id in {r.id for r in self.repeated(head)}]
 
-def _take_back(taken: History, heads: History, history: History) -> list[dict[str, str]]:
-    """Return a row for each decision that is in force without the taken ones; more are a conflict.
+    def repeated(self, row: Decision) -> list[Decision]:
+        """Return a row, the one that it repeats, the one which that repeats, and so on."""
+        if row.id not in self._repeated:
+            before = self._named(row, row.supersedes)
+            if row.undoes:
+                before = self._without(self._named(row, row.undoes), before)
+            elif not follows_edit(row, self._named):
+                before = []
+            same = next((old for old in before if _content(old) == _content(row)), None)
+            self._repeated[row.id] = [row, *(self.repeated(same) if same else ())]
+        return self._repeated[row.id]
 
-    Each row replaces all heads. The sides of a conflict keep the names of those who took them.
-    """
-    contents = {_content(row): row for row in _without(taken, heads, history)}
-    return [
-        {
-            "key": taken[0].key,
-            "key_type": taken[0].key_type,
-            **dict(zip(("decision", "supercategory", "kind"), content, strict=True)),
-            "supersedes": " ".join(sorted(head.id for head in heads)),
-            "evidence": row.evidence,
-            "undoes": " ".join(sorted(row.id for row in taken)),
-            **({"why": f"as {row.who or 'somebody'}, {row.when}"} if len(contents) > 1 else {}),
+    def take_back(self, taken: Sequence[Decision]) -> list[dict[str, str]]:
+        """Return a row for each decision in force without the taken ones; more are a conflict.
+
+        Each row replaces all heads. The sides of a conflict keep the names of those who took them.
+        """
+        rows = self._without(taken, self.heads)
+        if (now := in_force(rows)) and not now.rivals:  # an undo beside it contradicts nothing
+            rows = [row for row in rows if row.answer == now.answer]
+        contents = {_content(row): row for row in rows}
+        return [
+            {
+                "key": taken[0].key,
+                "key_type": taken[0].key_type,
+                **dict(zip(("decision", "supercategory", "kind"), content, strict=True)),
+                "supersedes": " ".join(sorted(head.id for head in self.heads)),
+                "evidence": row.evidence,
+                "undoes": " ".join(sorted(row.id for row in taken)),
+                **({"why": f"as {row.who or 'somebody'}, {row.when}"} if len(contents) > 1 else {}),
+            }
+            for content, row in (contents or {OPEN: taken[0]}).items()
+        ]
+
+    def in_force_of(self, entry: Entry, key: str) -> list[Decision]:
+        """Return the rows of an entry that an undo would take back."""
+        return [row for row in entry.rows if row.key == key and self.standing_for(row)]
+
+    def last_decisions(self) -> list[Decision]:
+        """Return the decisions that the heads are or restore; none for what an undo left open."""
+        last = [self.repeated(head)[-1] for head in self.heads]
+        return _distinct([row for row in last if not row.undoes])
+
+    def last_undo(self) -> list[Decision]:
+        """Return the rows of the last undo that is not taken back; none if decided since."""
+        found, named = [], self._named
+        for head in self.heads:
+            made = [row for row in self.repeated(head) if not follows_edit(row, named)]
+            if not made or not made[0].undoes:
+                return []
+            undone = [(row, named(row, row.undoes)) for row in made if row.undoes]
+            # a row that takes back an undo is a redo
+            found += [row for row, taken in undone if not any(one.undoes for one in taken)][:1]
+        return _distinct(found)
+
+    def with_replaced(self, rows: Sequence[Decision], entry: Entry | None = None) -> list[Decision]:
+        """Return rows, those that they replaced, and so on; of an entry what it replaced itself.
+
+        A row that repeats one of the entry counts as one of it.
+        """
+        own = None if entry is None else {row.id for row in entry.rows}
+        found, left = {row.id: row for row in rows}, [*rows]
+        while left:
+            row = left.pop()
+            for old in self._named(row, row.supersedes):
+                if old.id not in found and (
+                    own is None or own & {r.id for r in self.repeated(old)}
+                ):
+                    found[old.id] = old
+                    left.append(old)
+        return list(found.values())
+
+    def _without(self, taken: Sequence[Decision], heads: Sequence[Decision]) -> list[Decision]:
+        """Return the rows in force without the taken ones: other sides, else the rows before."""
+        ids = {row.id for row in taken}
+        if len(heads) > 1:
+            others = [one for one in heads if ids.isdisjoint(r.id for r in self.repeated(one))]
+            if others and len(others) < len(heads):
+                return others
+        before = _distinct([old for row in taken for old in self._named(row, row.supersedes)])
+        before = [row for row in before if row.id not in ids]
+        # of a chain of taken rows, an earlier one may have replaced what another side replaced, too
+        older = {
+            old.id for row in before for old in self.with_replaced(self._named(row, row.supersedes))
         }
-        for content, row in (contents or {OPEN: taken[0]}).items()
-    ]
-
-
-def _without(taken: History, heads: History, history: History) -> list[Decision]:
-    """Return the rows in force without the taken ones: other sides, else the rows before them."""
-    ids = {row.id for row in taken}
-    others = [head for head in heads if head.id not in ids]
-    if others and len(others) < len(heads):
-        return others
-    before = _distinct(
-        [old for row in taken for old in replaced_rows(row, row.supersedes, history)]
-    )
-    before = [row for row in before if row.id not in ids]
-    # of a chain of taken rows, an earlier one may have replaced what another side replaced, too
-    older = {
-        old.id
-        for row in before
-        for old in _with_replaced(replaced_rows(row, row.supersedes, history), history)
-    }
-    return [row for row in before if row.id not in older]
-
-
-def _with_replaced(rows: History, history: History, entry: Entry | None = None) -> list[Decision]:
-    """Return rows, those that they replaced, and so on; of an entry only what it replaced itself.
-
-    A row of an entry counts as one of it also under a later name of its supercategory.
-    """
-    own = None if entry is None else {row.id for row in entry.rows}
-    found, left = {row.id: row for row in rows}, [*rows]
-    while left:
-        row = left.pop()
-        for old in replaced_rows(row, row.supersedes, history):
-            if old.id not in found and (own is None or _made(old, history).id in own):
-                found[old.id] = old
-                left.append(old)
-    return list(found.values())
-
-
-def repeated(row: Decision, history: History) -> list[Decision]:
-    """Return the decisions that a row repeats, newest first.
-
-    The first is the row without later names, then what an undo restored with it, and so on.
-    """
-    found = [_made(row, history)]
-    while (row := found[-1]).undoes:
-        taken = replaced_rows(row, row.undoes, history)
-        before = _without(taken, replaced_rows(row, row.supersedes, history), history)
-        same = [old for old in before if _content(old) == _content(row)]
-        if not same:
-            break
-        found.append(_made(same[0], history))
-    return found
-
-
-def _restored(row: Decision, history: History) -> Decision | None:
-    """Return the decision that a row stands for: itself, or the one that an undo restored."""
-    last = repeated(row, history)[-1]
-    return None if last.undoes else last
-
-
-def _made(row: Decision, history: History) -> Decision:
-    """Return the row that edits of the taxonomy renamed to this one; else the row itself."""
-    while follows_edit(row, lambda one, names: replaced_rows(one, names, history)):
-        before = replaced_rows(row, row.supersedes, history)
-        if len(before) != 1 or _content(before[0]) != _content(row):
-            return row  # a split moved the value
-        row = before[0]
-    return row
-
-
-def _last_undo(heads: History, history: History) -> list[Decision]:
-    """Return the rows of the last undo of a value that is not taken back; none if decided since."""
-    made = [_made(head, history) for head in heads]
-    if not all(row.undoes for row in made):
-        return []
-    found = []
-    for row in made:
-        taken = replaced_rows(row, row.undoes, history)
-        # a row that takes back an undo is a redo: look before that undo
-        while taken and taken[0].undoes:
-            before = replaced_rows(taken[0], taken[0].supersedes, history)
-            row = _made(before[0], history)
-            taken = replaced_rows(row, row.undoes, history)
-        found += [row] if row.undoes else []
-    return _distinct(found)
+        return [row for row in before if row.id not in older]
 
 
 def _edits_before(

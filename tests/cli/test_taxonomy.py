@@ -19,6 +19,7 @@ from hgld.file_lock import hold
 from hgld.hierarchy.decisions import Decided
 from hgld.review.agreement import measure_agreement
 from hgld.review.annotations import Annotation
+from hgld.review.entries import Entry, list_entries
 from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, rename_above
 
 PIPELINE = """
@@ -342,10 +343,11 @@ def test_an_undo_makes_no_taxonomy_that_is_no_tree() -> None:
     levels = ("section", "aisle", "shelf")
     first = Taxonomy({"taxonomy": table_of("taxonomy", rows)}, table_of("decisions", []), levels)
     first.make([TaxonomyEdit("describe", name, kind="home > oven") for name in ("bread", "pie")])
-    made = first.new_rows("ann", "2026-01-01", "a")["taxonomy_edits"]
+    made = [cell for cell in first.record if cell["key"] == "bread"]
+    entry = Entry(1, "a", "ann", "2026-01-01", "taxonomy", [], [], made)
     again = Taxonomy({"taxonomy": first.table}, table_of("decisions", []), levels)
     with pytest.raises(InvalidData, match="aisle 'oven' is below 'home' here and below 'food'"):
-        again.undo(made[made["key"] == "bread"].to_dict("records"))
+        again.undo(entry, [entry])
 
 
 def test_the_first_supercategory_needs_the_levels_of_the_pipeline() -> None:
@@ -585,9 +587,19 @@ def test_names_that_were_swapped_in_one_entry_are_swapped_back() -> None:
     new = first.new_rows("ann", "2026-01-02", "abcdefgh taxonomy")
     decisions = pd.concat([decisions, new["decisions"]], ignore_index=True)
     again = Taxonomy({"taxonomy": first.table}, decisions)
-    again.undo(new["taxonomy_edits"].to_dict("records"), Decided(decisions).rows()[1:])
+    log = list_entries(decisions, table_of("cluster_edits", []), new["taxonomy_edits"])
+    again.undo(log[-1], log)
     undone = again.new_rows("ann", "2026-01-03", "hgfedcba undo")["decisions"]
     assert undone["supercategory"].tolist() == ["lake"]
+
+
+def log_of(*edited: Taxonomy) -> tuple[Entry, list[Entry]]:
+    """The first entry of a log of edits that changed no decision, and the log."""
+    log = [
+        Entry(i, "", "ann", "2026-01-02", "taxonomy", [], [], taxonomy.record)
+        for i, taxonomy in enumerate(edited, 1)
+    ]
+    return log[0], log
 
 
 def test_an_undo_brings_no_class_back_that_was_renamed_since() -> None:
@@ -599,11 +611,11 @@ def test_an_undo_brings_no_class_back_that_was_renamed_since() -> None:
     again.make(rename_above(again.table, levels, "aisle", "bakery", "oven"))
     last = Taxonomy({"taxonomy": again.table}, none, levels)
     with pytest.raises(InvalidData, match="'bun' would bring 'food > bakery' back"):
-        last.undo(first.record, later=again.record)
-    alone = Taxonomy({"taxonomy": first.table}, none, levels)
-    alone.make([TaxonomyEdit("remove", "pie")])
-    alone = Taxonomy({"taxonomy": alone.table}, none, levels)
-    alone.undo(first.record, later=alone.record)
+        last.undo(*log_of(first, again))
+    then = Taxonomy({"taxonomy": first.table}, none, levels)
+    then.make([TaxonomyEdit("remove", "pie")])
+    alone = Taxonomy({"taxonomy": then.table}, none, levels)
+    alone.undo(*log_of(first, then))
     assert alone.table["supercategory"].tolist() == ["bun"]
 
 

@@ -135,8 +135,9 @@ def test_an_older_sheet_may_be_applied_after_a_rename_and_its_undo() -> None:
     base = str(base_of("Q1", Decided(table_of("decisions", [first])).heads("Q1", "pub"), 1))
     taxonomy, decisions, edits = rename([first])
     back = Taxonomy({"taxonomy": taxonomy}, decisions)
-    (entry,) = (one for one in list_entries(decisions, NO_EDITS, edits) if one.cells)
-    back.undo(entry.cells, entry.rows)
+    log = list_entries(decisions, NO_EDITS, edits)
+    (entry,) = (one for one in log if one.cells)
+    back.undo(entry, log)
     undone = back.new_rows("cora", "2026-02-02", "dddd undo")["decisions"]
     both = pd.concat([decisions, undone], ignore_index=True)
     assert of_pub(both) == ("church", "")
@@ -227,8 +228,9 @@ def test_a_sheet_from_between_a_rename_and_its_undo_has_no_older_decision(again:
     places = table_of("landmark_values", []), table_of("landmarks", [])
     sheet = list_values(CLUSTERS, *places, taxonomy, decisions, NO_HINTS)
     back = Taxonomy({"taxonomy": taxonomy}, decisions)
-    (entry,) = (one for one in list_entries(decisions, NO_EDITS, edits) if one.cells)
-    back.undo(entry.cells, entry.rows)
+    log = list_entries(decisions, NO_EDITS, edits)
+    (entry,) = (one for one in log if one.cells)
+    back.undo(entry, log)
     undone = back.new_rows("cora", "2026-02-02", "dddd undo")["decisions"]
     taxonomy, decisions = back.table, pd.concat([decisions, undone], ignore_index=True)
     if again:

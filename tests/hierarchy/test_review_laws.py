@@ -17,8 +17,9 @@ from hgld.hierarchy.decisions import Decided, check_decisions, kinds_of
 from hgld.review import undo
 from hgld.review.apply import apply_choices
 from hgld.review.entries import FIRST, Entry, entry_of, find_entry, list_entries
+from hgld.review.identities import Identities
 from hgld.review.row_base import base_of
-from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, names_since, present_names
+from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 
 KEYS = ("Q1", "Q2", "Q3")
 NAMES = ("lake", "pond", "church", "canal")
@@ -83,8 +84,8 @@ class Labels:
         key, name, other = KEYS[numbers[0] % 3], *(names[i % len(names)] for i in numbers[1:])
         new, kind = NAMES[numbers[2]], KINDS[numbers[0] % 3]
         match action:
-            case "decide":
-                self.decide(key, "" if numbers[2] == 3 else name)
+            case "decide" | "accept" | "contradict":
+                self.decide(key, "" if numbers[2] == 3 else name, action)
             case "undo" | "redo":
                 self.decisions = undo.undo_decisions(
                     self.decisions, CLUSTERS, [key], **self.signed(), redo=action == "redo"
@@ -106,20 +107,25 @@ class Labels:
                 self.edit(TaxonomyEdit("remove", name))
 
     def signed(self) -> dict[str, object]:
-        present = present_names(self.tables["taxonomy"], self.edits)
-        names = present | names_since(self.entries(), present)
+        names = Identities(self.entries()).names(kinds_of(self.tables["taxonomy"]))
         return {"who": self.who, "when": self.when, "why": "", "names": names}
 
-    def decide(self, key: str, name: str) -> None:
-        """Decide a value as a page does that was made just now; without a name, drop it."""
+    def decide(self, key: str, name: str, how: str = "decide") -> None:
+        """Decide a value as a page does that was made just now; without a name, drop it.
+
+        ``accept`` accepts it in a block, ``contradict`` is of a curator whose page is from before
+        the first decision.
+        """
         heads = Decided(self.decisions).heads(key, f"label {key}")
         kind = kinds_of(self.tables["taxonomy"]).get(name, "")
         cells = {"decision": "keep" if name else "drop", "supercategory": name, "kind": kind}
-        choice = {"key": key, **cells, "base": str(base_of(key, heads))}
+        base = base_of(key, () if how == "contradict" else heads)
+        block = {"block": f"sure b{len(self.decisions)}"} if how == "accept" else {}
+        choice = {"key": key, **cells, "base": str(base), **block}
         tables = (self.tables["taxonomy"], self.decisions, self.cluster_edits)
         self.decisions = apply_choices(
             [choice], CLUSTERS, *tables, table_of("class_hints", []),
-            who=self.who, when=self.when, source="page",
+            who="cora" if how == "contradict" else self.who, when=self.when, source="page",
         ).decisions  # fmt: skip
 
     def edit(self, edit: TaxonomyEdit) -> None:
@@ -133,8 +139,7 @@ class Labels:
         source = "redo" if entry.source == "undo" else "undo"
         if entry.cells:
             taxonomy = Taxonomy(self.tables, self.decisions)
-            later = [cell for one in entries[entry.number :] for cell in one.cells]
-            taxonomy.undo(entry.cells, entry.rows, later)
+            taxonomy.undo(entry, entries)
             self.write(taxonomy, source)
         else:
             tables = (self.decisions, self.cluster_edits, CLUSTERS)
@@ -159,9 +164,13 @@ EDITS = ("add", "split", "rename", "merge", "describe", "remove")
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(steps("decide", "decide", *EDITS, most=8), st.integers(1, 8))
+@given(steps("decide", "decide", "undo", "redo", "take back", *EDITS, most=8), st.integers(1, 8))
 @example([("remove", 3, 0, 1), ("decide", 0, 3, 1), ("merge", 1, 3, 0)], 3)
 @example([("decide", 0, 0, 0), ("undo", 0, 0, 0)], 2)
+# canal takes the name of lake, which pond has taken in
+@example([("decide", 0, 2, 0), ("merge", 0, 2, 3), ("rename", 0, 0, 0)], 3)
+@example([("decide", 1, 2, 2), ("take back", 1, 3, 0), ("take back", 0, 0, 1)], 3)
+@example([("decide", 3, 1, 1), ("take back", 3, 1, 1), ("contradict", 3, 3, 0)], 3)
 def test_taking_the_last_entries_back_and_again_gives_the_states_before_and_after(
     taken: list[Step], back: int
 ) -> None:
