@@ -445,6 +445,24 @@ def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
     assert ann.stayed_here(), ann.said
 
 
+def test_a_dialog_that_is_closed_while_its_edit_is_saved_stays_closed(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    held = list[Any]()
+    ann.view.route("**/taxonomy", lambda route: held.append(route))
+    change(ann, "rename", "lake", "mere")
+    with ann.view.expect_request("**/taxonomy"):
+        ann.view.click("#taxonomy button.primary >> text=Rename")
+    ann.press("Escape")
+    with ann.view.expect_response("**/taxonomy"):
+        held[0].continue_()
+    ann.saw("#by-supercategory option[value=mere]")
+    ann.view.wait_for_timeout(200)  # nothing more comes of the answer
+    assert "mere" in names_in(fresh)
+    assert ann.view.locator("#taxonomy[open]").count() == 0
+
+
 def test_an_edit_of_the_taxonomy_that_the_server_refuses_is_named_in_the_dialog(
     chromium: Any, fresh: Road
 ) -> None:

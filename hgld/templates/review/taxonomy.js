@@ -169,6 +169,7 @@ function showEdit(action, name, then = showTaxonomy, proposed = "") {
     chosen.length && action === "split" ? make("fieldset", {}, make("legend", {}, "Values that go to the new one; the others stay"),
       ...chosen.map(([value, box]) => make("label", {}, box, ` ${value.label}`))) : null,
   ];
+  const dialog = byId("taxonomy");
   const take = async () => {
     const wanted = { action, supercategory: name, into: clean(into.value), kind: clean(kind.value), definition: clean(definition.value) };
     if (action === "add") Object.assign(wanted, { supercategory: wanted.into, into: "" });
@@ -182,19 +183,22 @@ function showEdit(action, name, then = showTaxonomy, proposed = "") {
       done.disabled = true;
       fault.textContent = await saveTaxonomyEdit(wanted, moved.map(({ key }) => key));
       done.disabled = false;
-      if (fault.textContent) return;
+      const left = !dialog.open || !done.isConnected; // closed while the server made the edit
+      if (left && fault.textContent) say(fault.textContent);
+      if (fault.textContent || (left && then === showTaxonomy)) return;
+      if (left) return then(wanted.into || wanted.supercategory);
     } else {
       editTaxonomy(wanted);
       if (moved.length) edit(moved.map((value) => [value, complete(now(value).decision, wanted.into, now(value).note)]));
     }
-    byId("taxonomy").close();
+    dialog.close();
     then(wanted.into || wanted.supercategory);
   };
   const done = button("primary", take, action === "add" ? "Add" : action[0].toUpperCase() + action.slice(1));
   dialogOf("taxonomy", action === "add" ? "New supercategory" : `${done.textContent} ${name}`, ...parts, fault, done);
   const enter = (event) => event.key === "Enter" && take();
   for (const node of ownKinds ? [into, kind] : [into]) node.addEventListener("keydown", enter);
-  (byId("taxonomy").querySelector("input, select") || done).focus();
+  (dialog.querySelector("input, select") || done).focus();
 }
 
 // Why an edit cannot be made, in one line; empty if it can.
