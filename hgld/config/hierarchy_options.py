@@ -255,7 +255,8 @@ class ClusterOptions(Options):
             raise ValueError(f"levels: {odd[0]!r} is not a name of a level")
         if above and len(above) != len(names) - 1:
             raise ValueError(
-                f"above has {len(above)} numbers, but {len(names) - 1} levels are above the finest"
+                f"above has {count_text(len(above), 'number')}, but "
+                f"{count_text(len(names) - 1, 'level')} above the finest in levels"
             )
         numbers = [*above, self.clusters]
         if sorted(numbers) != numbers:

@@ -74,7 +74,7 @@ class Identities:
                 continue
             before, after = single_blanks(cell["before"]), single_blanks(cell["after"])
             if not before:
-                gone = self._gone[after, source == "redo"]
+                gone = self._gone[after, source == "redo"] or self._gone[after, source != "redo"]
                 namesakes = [one for one in gone if one in restored] or gone
                 # one that is added again is the same, unless the old one is another's part now
                 if namesakes and (cell["action"] == "undo" or namesakes[-1] not in self._into):

@@ -61,9 +61,14 @@ def undo_decisions(
         InvalidData: a key has no decision, is in conflict, or all its decisions are undone; to
             redo, a key has no undo since its last decision.
     """
-    rows = []
+    rows, decided = [], Decided(decisions)
     for key, value in _of_keys(decisions, clusters, keys, names):
         now = in_force(value.heads)
+        if decided.moot.issuperset(head.id for head in value.heads):
+            of_label = {row.id for row in decided.history("", key)}
+            rows_by_id = (row for row in decided.rows() if row.key_type == "qid")
+            by_id = next(row.key for row in rows_by_id if of_label.intersection(row.supersedes))
+            raise InvalidData(f"'{key}' is decided by its id since; give {by_id}")
         if redo:
             taken = value.last_undo()
             nothing = f"no decision on '{key}' was taken back since it was last decided"
@@ -130,7 +135,7 @@ def undo_entry(
 
 def _require_there(rows: Sequence[Mapping[str, str]], names: Names) -> None:
     """Raise InvalidData if rows would bring back a supercategory that is not in the taxonomy."""
-    here = {"", *(name for name, _ in names.values())}
+    here = {"", *(name for name, (now, _) in names.items() if name == now)}
     gone = [
         f"'{r['key']}' as '{r['supercategory']}'" for r in rows if r["supercategory"] not in here
     ]

@@ -351,7 +351,7 @@ def test_more_clusters_above_than_below_keep_the_ids_and_name_the_level(
         ({"levels": ["a", "a"]}, "different names"),
         ({"levels": ["a", "landmark"]}, "none is 'landmark'"),
         ({"levels": ["a > b", "c"]}, "'a > b' is not a name of a level"),
-        ({"above": [2, 3]}, "above has 2 numbers, but 1 levels"),
+        ({"above": [2, 3]}, "above has 2 numbers, but 1 level above the finest"),
         ({"above": [5], "clusters": 4}, "no level has fewer clusters"),
         ({"method": "ward", "seeds": "decided"}, 'needs method = "k-means"'),
     ],

@@ -1,10 +1,13 @@
 import pandas as pd
+import pytest
 
 from hgld.artifacts.columns import table_of
+from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import Decided
 from hgld.review.entries import Entry, list_entries
 from hgld.review.identities import NAME, Identities
 from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, present_names
+from hgld.review.undo import undo_decisions
 
 NO_EDITS = table_of("cluster_edits", [])
 
@@ -77,6 +80,12 @@ def test_a_decision_whose_supercategory_is_gone_is_not_one_of_its_namesake() -> 
     log.edit(TaxonomyEdit("remove", "lake"))
     log.edit(TaxonomyEdit("rename", "pond", "lake"))
     assert log.names() == ["lake (removed)", "tarn"]
+    names = Identities(log.entries()).names({"lake": "natural", "tarn": "natural"})
+    with pytest.raises(InvalidData, match=r"decide 'Q1' as 'lake \(removed\)', not in taxonomy"):
+        undo_decisions(
+            log.decisions, table_of("clusters", []), ["Q1"], who="ann", when="2026-01-02", why="",
+            names=names,
+        )  # fmt: skip
 
 
 def test_a_supercategory_that_is_added_again_is_the_one_that_was_removed() -> None:

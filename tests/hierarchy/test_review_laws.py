@@ -171,6 +171,7 @@ EDITS = ("add", "split", "rename", "merge", "describe", "remove")
 @example([("decide", 0, 2, 0), ("merge", 0, 2, 3), ("rename", 0, 0, 0)], 3)
 @example([("decide", 1, 2, 2), ("take back", 1, 3, 0), ("take back", 0, 0, 1)], 3)
 @example([("decide", 3, 1, 1), ("take back", 3, 1, 1), ("contradict", 3, 3, 0)], 3)
+@example([("decide", 0, 0, 0), ("decide", 0, 1, 1), ("remove", 2, 0, 1), ("add", 1, 3, 2)], 4)
 def test_taking_the_last_entries_back_and_again_gives_the_states_before_and_after(
     taken: list[Step], back: int
 ) -> None:

@@ -86,3 +86,8 @@ def test_a_value_whose_decisions_are_all_taken_back_has_none_to_take_back() -> N
 
 def test_a_decision_made_again_is_the_one_that_is_taken_back() -> None:
     assert undo_often([THREE[0], THREE[1], THREE[0]], ["taken back"]) == ["parks"]
+
+
+def test_a_label_that_an_id_has_replaced_is_not_taken_back() -> None:
+    with pytest.raises(InvalidData, match="'pond' is decided by its id since; give Q2"):
+        undone("pond", BY_LABEL, BY_ID)
