@@ -22,7 +22,7 @@ from hgld.config import Pipeline, load_pipeline
 from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
 from tests.mediawiki.wiki import Wiki, install, require_mediawiki, serve_world
 from tests.mediawiki.world import World
-from tests.warm import hgld
+from tests.warm import Command, hgld
 
 PAGE = Path("docs/from-class-names.md")
 TWO, THREE = PAGE.read_text("utf-8").split("## 6. Three levels")  # levels of their pipelines
@@ -418,8 +418,7 @@ def kill_after(folder: Path, stage: str, wait_s: float, *words: str) -> bool:
 
     An empty stage is the start of the command.
     """
-    command = [sys.executable, "-m", "hgld", *words]
-    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+    with Command(words, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         if stage:
             assert any(line.startswith(f"{stage} ") for line in process.stderr), stage
@@ -451,10 +450,11 @@ def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_byt
     draw = random.Random(19)
     for stage in KILLED_AFTER:
         assert kill_after(tmp_path, stage, draw.uniform(0, 1), *run, "--work", "killed"), stage
-    for work in ("killed", "whole"):
-        command = [sys.executable, "-m", "hgld", *run, "--work", work]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    done = hgld(tmp_path, *run, "--work", "killed")
+    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", "hgld", *run, "--work", "whole"]  # it hashes strings otherwise
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     require_same_bytes(tmp_path / "killed", tmp_path / "whole")
     paths = pd.read_csv(tmp_path / "whole" / "hierarchy.csv")["path"].map(json.loads)
     assert {tuple(path.values()) for path in paths} == {(*p, n) for n, p in DEEP.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.warm import hgld
+from tests.warm import Command, hgld
 
 PIPELINE = "pipelines/quickstart.toml"
 # Of labels that decisions and taxonomy alone determine, in H-GLDv2's three levels.
@@ -23,18 +23,13 @@ LABELS = {
 }
 
 
-def command(work: Path, *more: str) -> list[str]:
-    python = [sys.executable, "-m", "hgld", "run", PIPELINE]
-    return [*python, "--work", str(work), "--now", "2026-01-01", *more]
-
-
-def run(work: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(work, *more), capture_output=True, text=True, check=False)
+def words(work: Path, *more: str) -> list[str]:
+    return ["run", PIPELINE, "--work", str(work), "--now", "2026-01-01", *more]
 
 
 def stop_after(work: Path, stage: str, with_signal: signal.Signals) -> int:
     """Start a run and stop it soon after a stage has finished; its exit code."""
-    with subprocess.Popen(command(work), stderr=subprocess.PIPE, text=True) as process:
+    with Command(words(work), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert any(line.startswith(f"{stage} ") for line in process.stderr)
         time.sleep(0.5)
@@ -48,7 +43,8 @@ def finished(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
     work = tmp_path_factory.mktemp("quickstart")
-    return work, run(work)
+    command = [sys.executable, "-m", "hgld", *words(work)]
+    return work, subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def outputs(work: Path) -> dict[str, bytes]:
@@ -93,7 +89,7 @@ def test_the_three_levels_keep_their_bytes(
 def test_a_second_run_does_nothing_and_says_so(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    done = run(finished[0])
+    done = hgld(Path(), *words(finished[0]))
     assert done.returncode == 0
     assert "All stages are fresh; nothing to do." in done.stderr
 
@@ -104,7 +100,7 @@ def test_a_killed_and_an_interrupted_run_go_on_to_the_same_bytes(
     assert stop_after(tmp_path, "fetch", signal.SIGKILL) == -signal.SIGKILL
     assert stop_after(tmp_path, "scrape", signal.SIGTERM) == 75
     assert stop_after(tmp_path, "clean", signal.SIGINT) == 130
-    assert run(tmp_path, "--until", "export").returncode == 0
+    assert hgld(Path(), *words(tmp_path, "--until", "export")).returncode == 0
     undisturbed = outputs(finished[0])
     assert len(undisturbed) > 15 and outputs(tmp_path) == undisturbed
 

@@ -1,21 +1,25 @@
 """Commands of hgld, each in a fork of a process that has imported the heavy libraries.
 
 PyTorch, timm and open_clip take seconds to import, which is most of a command on a small folder.
-Arguments, folder, environment, streams and exit code are those of ``python -m hgld``. All forks
-hash strings alike, so a test that compares the bytes of two runs starts two processes instead.
+Arguments, folder, environment, streams, signals and exit code are those of ``python -m hgld``. All
+forks hash strings alike, so of two runs whose bytes a test compares one is a process of its own.
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
+import select
 import socket
 import subprocess
 import sys
 from functools import cache
 from importlib import import_module
+from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
-from tempfile import TemporaryFile
+from threading import Lock
+from typing import Any
 
 HEAVY = [
     "hgld.cli.console",
@@ -34,15 +38,56 @@ HEAVY = [
 
 def hgld(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """What a command returns and prints that runs in a folder, as by ``subprocess.run``."""
-    named = {"words": [*map(str, words)], "folder": str(folder), "environment": dict(os.environ)}
-    with TemporaryFile("w+", encoding="utf-8") as out, TemporaryFile("w+", encoding="utf-8") as err:
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with Command(words, cwd=folder, **piped) as process:
+        out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+class Command(subprocess.Popen[Any]):
+    """A running command: ``Popen`` of the words after ``hgld``, with its streams, folder,
+    environment and process group."""
+
+    def _execute_child(self, args: Any, *given: Any) -> None:
+        """Ask for a fork in place of a new process."""
+        folder, environment, new_session, group = given[4], given[5], given[-2], given[-1]
+        pipes = given[9:15]  # stdin, stdout, stderr: each what is read and what is written
+        named = {
+            "words": [*map(str, args)],
+            "folder": str(Path(folder or "").absolute()),
+            "environment": {key: str(value) for key, value in (environment or os.environ).items()},
+            "session": new_session,
+            "group": group,
+        }
+        ends = zip((pipes[0], pipes[3], pipes[5]), (0, 1, 2), strict=True)
+        self.pid = _ask(named, [own if end == -1 else end for end, own in ends])
+        self._child_created = True
+        self._ended = os.pidfd_open(self.pid)
+        self._close_pipe_fds(*pipes)
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        """As ``os.waitpid``, of which only the parent of the fork is capable."""
+        if not select.select([self._ended], [], [], None if wait_flags == 0 else 0)[0]:
+            return 0, 0
+        os.close(self._ended)
+        return self.pid, _ask({"ended": self.pid})
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        if self.returncode is None and (found := self._try_wait(os.WNOHANG))[0]:
+            self._handle_exitstatus(found[1])
+        return self.returncode
+
+
+_one_question = Lock()
+
+
+def _ask(question: dict[str, Any], streams: list[int] | None = None) -> int:
+    with _one_question:
         parent = _parent()
-        socket.send_fds(parent, [json.dumps(named).encode()], [out.fileno(), err.fileno()])
+        socket.send_fds(parent, [json.dumps(question).encode()], streams or [])
         answer = parent.recv(100)
-        assert answer, "the process that forks commands has ended"
-        for stream in (out, err):
-            stream.seek(0)
-        return subprocess.CompletedProcess(named["words"], int(answer), out.read(), err.read())
+    assert answer, "the process that forks commands has ended"
+    return int(answer)
 
 
 @cache
@@ -58,27 +103,50 @@ def _parent() -> socket.socket:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Fork a command for each message; return in the fork."""
+    """Fork a command for each message, or tell how one ended; return in the fork."""
     for name in HEAVY:
         import_module(name)
+    gc.freeze()  # a search for cycles in a fork would copy the memory of all of them
     while True:
-        message, streams, *_ = socket.recv_fds(connection, 1 << 20, 2)
+        message, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
         if not message:
             sys.exit()
+        named = json.loads(message)
+        if "ended" in named:
+            connection.send(b"%d" % os.waitpid(named["ended"], 0)[1])
+            continue
         child = os.fork()
         if child == 0:
             connection.close()
-            for stream, number in zip(streams, (1, 2), strict=True):
-                os.dup2(stream, number)
-            named = json.loads(message)
-            os.chdir(named["folder"])
-            os.environ.clear()
-            os.environ.update(named["environment"])
-            sys.path[0], sys.argv = str(Path.cwd()), ["hgld", *named["words"]]
+            _become(named, streams)
             return
         for stream in streams:
             os.close(stream)
-        connection.send(b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        connection.send(b"%d" % child)
+
+
+def _become(named: dict[str, Any], streams: list[int]) -> None:
+    """Take the streams, process group, folder, environment and arguments of the command."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for number, name in (
+        (1, "stdout"),
+        (2, "stderr"),
+    ):  # Python asked whether the parent's can seek
+        old = getattr(sys, name)
+        raw = BufferedWriter(FileIO(number, "w", closefd=False))
+        new = TextIOWrapper(raw, old.encoding, old.errors, line_buffering=old.line_buffering)
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+    if named["session"]:
+        os.setsid()
+    if named["group"] != -1:
+        os.setpgid(0, named["group"])
+    os.chdir(named["folder"])
+    os.environ.clear()
+    os.environ.update(named["environment"])
+    sys.path[0], sys.argv = str(Path.cwd()), ["hgld", *named["words"]]
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from tests.hierarchy.made_dump import write_dumps
 from tests.listening import Notes
 from tests.made_clip import save_clip
 from tests.mediawiki.world import entity, is_a
+from tests.warm import Command
 
 # the names say nothing of the colours
 REDS, BLUES = ("apple", "sofa"), ("boat", "carrot")
@@ -299,14 +300,15 @@ def test_a_killed_embedding_resumes_to_the_same_bytes(folder: Path) -> None:
         for j in range(3, 50):
             shutil.copy(folder / "photos" / name / "0.png", folder / "photos" / name / f"{j}.png")
     options = ["--set", "embed.photos=50"]
-    command = [sys.executable, "-m", "hgld", "run", "mine.toml", "--work", "killed", *options]
+    words = ["run", "mine.toml", "--work", "killed", *options]
     parts, start = folder / "killed" / ".state" / "embed" / "embeddings", monotonic()
-    with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
+    with Command(words, cwd=folder, stderr=subprocess.DEVNULL) as process:
         while not list(parts.rglob("*.npy")) and process.poll() is None:
             assert monotonic() - start < 300
         process.send_signal(signal.SIGKILL)
     kept = {path: path.stat().st_mtime_ns for path in parts.rglob("*.npy")}
     assert len(kept) < 4  # of 196 photos, 64 in each
+    command = [sys.executable, "-m", "hgld", *words]
     again = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     assert again.returncode == 20, again.stderr
     assert kept == {path: path.stat().st_mtime_ns for path in kept}

@@ -5,7 +5,6 @@ import io
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,7 +20,7 @@ from hgld.review.page.links import render_links
 from tests.hierarchy.made_dump import write_dumps
 from tests.hierarchy.test_review_page import Curator
 from tests.mediawiki.test_link import PIPELINE, made_world
-from tests.warm import hgld
+from tests.warm import Command, hgld
 
 NAMES = ("Saturn", "grey thing", "nothing")  # as many images as their place from the end
 
@@ -229,8 +228,8 @@ window.EventSource = class extends EventSource {
 
 
 def test_a_server_saves_each_answer_and_takes_it_back(folder: Path, chromium: Any) -> None:
-    command = [sys.executable, "-m", "hgld", "link", "mine.toml", "--serve", "--port", "0"]
-    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+    words = ["link", "mine.toml", "--serve", "--port", "0"]
+    server = Command(words, cwd=folder, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         tab = chromium.new_context().new_page()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.hierarchy.test_review_page import Curator, Road, change, hgld, hgld_without_date, road
+from tests.warm import Command
 
 __all__ = ["road"]  # a fixture
 
@@ -43,11 +43,8 @@ class Server:
 
 
 def start(road: Road, port: int = 0, *more: str) -> Server:
-    command = [sys.executable, "-m", "hgld", "review", *road.at, "--serve", "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--now", "2026-01-01", *more],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    words = ["review", *road.at, "--serve", "--port", str(port), "--now", "2026-01-01", *more]
+    process = Command(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stderr is not None
     line = process.stdout.readline()
     assert line.startswith("page: "), process.stderr.read()

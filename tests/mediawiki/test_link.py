@@ -29,7 +29,7 @@ from tests.made_clip import save_clip
 from tests.mediawiki.patience import early_requests
 from tests.mediawiki.wiki import Wiki, serve_world
 from tests.mediawiki.world import World, is_a, text_claim
-from tests.warm import hgld
+from tests.warm import Command, hgld
 
 PIPELINE = """
 labels = "labels"
@@ -293,13 +293,13 @@ def test_a_killed_link_resumes_to_the_same_bytes_and_asks_nothing_twice(
     start, moments = len(wiki.requests()), random.Random(19)
     words = ("run", "mine.toml", "--until", "link", "--work", str(tmp_path))
     for share in (0.2, 0.5, 0.9):
-        command = [sys.executable, "-m", "hgld", *with_wiki(wiki, *words)]
-        with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE) as killed:
+        with Command(with_wiki(wiki, *words), cwd=folder, stderr=subprocess.PIPE) as killed:
             while len(wiki.requests()) - start < share * needed:
                 assert killed.poll() is None
                 time.sleep(0.01)
             time.sleep(moments.uniform(0, 0.5))  # within a request, or between two
             killed.kill()
+    command = [sys.executable, "-m", "hgld", *with_wiki(wiki, *words)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "candidates have no scores by photos, since the image encoder is no CLIP" in done.stderr
