@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -71,8 +72,12 @@ def imported() -> set[str]:
     return names - set(sys.stdlib_module_names) - {"hgld"}
 
 
+# Of the whole environment, which takes a second to read.
+DISTRIBUTIONS = cache(importlib.metadata.packages_distributions)
+
+
 def distributions(module: str) -> set[str]:
-    found = importlib.metadata.packages_distributions().get(module, [module])
+    found = DISTRIBUTIONS().get(module, [module])
     return {canonicalize_name(name) for name in found}
 
 
