@@ -24,6 +24,7 @@ from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import harm, make_context, small_options
 from tests.object_store import free_port
 from tests.train.stopped_training import train as train_and_stop
+from tests.warm import Command, hgld
 
 PIPELINE = """
 labels = "labels"
@@ -66,20 +67,17 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(f"{number}.jpg,g{number // 8},s{number // 4},train")
     (folder / "photos" / "labels.csv").write_text("\n".join(lines) + "\n")
     (folder / "pipeline.toml").write_text(PIPELINE)
-    hgld(folder, "run", "--until", "export")
+    run_alone(folder, "run", "--until", "export")
     return folder / "pipeline.toml"
 
 
-def command(folder: Path, verb: str, *more: str) -> list[str]:
-    work = ["--work", str(folder / "work")]
-    return ["-m", "hgld", verb, str(folder / "pipeline.toml"), *work, *more]
+def words(folder: Path, verb: str, *more: str) -> list[str]:
+    return [verb, str(folder / "pipeline.toml"), "--work", str(folder / "work"), *more]
 
 
-def hgld(folder: Path, verb: str, *more: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *command(folder, verb, *more)],
-        env=ENVIRONMENT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+def run_alone(folder: Path, verb: str, *more: str) -> str:
+    done = hgld(folder, *words(folder, verb, *more))
+    done.check_returncode()
     return done.stderr
 
 
@@ -92,7 +90,7 @@ def torchrun(
     launch = ["-m", "torch.distributed.run", *how]
     given = [word for setting in settings for word in ("--set", setting)] + ["--force"] * force
     return subprocess.Popen(
-        [sys.executable, *launch, *command(folder, "train", *given)],
+        [sys.executable, *launch, "-m", "hgld", *words(folder, "train", *given)],
         env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -122,7 +120,7 @@ def losses(folder: Path) -> Sequence[float]:
 
 def test_two_processes_train_the_model_of_one_and_one_of_them_speaks(pipeline: Path) -> None:
     folder = pipeline.parent
-    alone = hgld(folder, "train")
+    alone = run_alone(folder, "train")
     expected, weights = losses(folder), folder / "work" / "models" / "run" / "model.safetensors"
     before = load_file(weights)
     (folder / "work" / "models" / "run" / "config.json").unlink()
@@ -142,7 +140,7 @@ def test_two_processes_train_the_model_of_one_and_one_of_them_speaks(pipeline: P
 
 def test_two_machines_over_a_rendezvous_train_the_model_of_one(pipeline: Path) -> None:
     folder = pipeline.parent
-    hgld(folder, "train", "--force")
+    run_alone(folder, "train", "--force")
     expected = losses(folder)
     (folder / "work" / "models" / "run" / "config.json").unlink()
     (folder / "work" / "models" / "run" / ".checkpoint.pt").unlink()
@@ -179,10 +177,9 @@ def test_a_request_to_stop_that_reaches_the_loading_processes_too_leaves_a_check
     run = folder / "work" / "models" / "run"
     shutil.rmtree(run, ignore_errors=True)
     endless = ("--set", "train.runs.run.steps=100000", "--set", "train.workers=2")
-    process = subprocess.Popen(
-        [sys.executable, *command(folder, "train", *endless)],
-        env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    process = Command(
+        words(folder, "train", *endless), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         wait_for(run / ".timings.jsonl", 2)
         os.killpg(process.pid, ending)
@@ -292,7 +289,7 @@ def test_torchrun_of_anything_but_training_is_refused(
     instead: str,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert guarded(lambda: app(command(pipeline.parent, verb)[2:])) == 2
+    assert guarded(lambda: app(words(pipeline.parent, verb))) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "torchrun starts one stage, train" in line
     assert instead in line
