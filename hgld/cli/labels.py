@@ -31,7 +31,7 @@ from hgld.cli.output import (
     write_sheets,
     write_table,
 )
-from hgld.words import nearest
+from hgld.words import nearest, plural_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -306,7 +306,7 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
 
 def _counts(found: "LabelComparison") -> Iterable[tuple[str, str]]:
     n = found.counts()
-    yield "landmarks", f"A {n['a']:,}, B {n['b']:,}, both {n['both']:,}"
+    yield plural_text(found.noun), f"A {n['a']:,}, B {n['b']:,}, both {n['both']:,}"
     yield "", f"only in A (lost) {n['lost']:,}, only in B (added) {n['added']:,}"
     yield "same label", _share(n["same"], n["both"])
     yield "same kind", _share(n["same_kind"], n["both"])
@@ -333,7 +333,7 @@ def _print_tables(found: "LabelComparison", rows: int) -> None:
     _print_more(len(changed) - rows, "labels that changed")
     pairs = found.confusions()
     if len(pairs) and rows:
-        typer.echo(f"\n{'A says':<{LABEL}}{'B says':<{LABEL}}{'landmarks':>9}")
+        typer.echo(f"\n{'A says':<{LABEL}}{'B says':<{LABEL}}{plural_text(found.noun):>9}")
     for row in pairs.head(rows).to_dict("records"):
         typer.echo(_cut(row["label_a"]) + _cut(row["label_b"]) + f"{row['landmarks']:>9,}")
     _print_more(len(pairs) - rows, "pairs")

@@ -8,6 +8,7 @@ in B), so every row of either side is in exactly one count.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,12 @@ class LabelComparison:
         landmarks: one row a landmark of either side: split, landmark_id, label_a, kind_a,
             label_b, kind_b, change.
         other_page: landmarks of both sides whose Commons pages differ, a sign of other ids.
+        noun: "landmark", or "class" of data whose classes are known by name.
     """
 
     landmarks: pd.DataFrame
     other_page: int
+    noun: str
 
     def counts(self) -> dict[str, int]:
         """Landmarks by change, and how many of those on both sides have the same kind."""
@@ -111,7 +114,7 @@ def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
 
 
 def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> LabelComparison:
-    """Compare the splits that both sides have.
+    """Compare the splits that both sides have: landmarks by number, named classes by name.
 
     Raises:
         UsageError: they have none in common.
@@ -128,7 +131,10 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> La
     pages = [rows[name].map(_page) for name in ("category_a", "category_b")]
     other = (pages[0] != pages[1]) & (pages[0] != "") & (pages[1] != "")
     columns = [*KEY, "label_a", "kind_a", "label_b", "kind_b", "change"]
-    return LabelComparison(rows[columns].sort_values(KEY, ignore_index=True), int(other.sum()))
+    nouns = {file.noun for side in (a, b) for file in side.values()}
+    noun = "class" if nouns == {"class"} else "landmark"
+    rows = rows[columns].sort_values(KEY, ignore_index=True)
+    return LabelComparison(rows, int(other.sum()), noun)
 
 
 def _with_split(one: Mapping[str, LabelFile], other: Mapping[str, LabelFile]) -> Any:
@@ -150,11 +156,25 @@ def _join(split: str, a: LabelFile, b: LabelFile) -> pd.DataFrame:
         )
         for file, end in ((a, "_a"), (b, "_b"))
     ]
+    named = a.noun == b.noun == "class"
+    if named and all(side.iloc[:, -1].is_unique for side in sides):
+        _take_numbers(*sides)
     rows = sides[0].merge(sides[1], on="landmark_id", how="outer", indicator="where")
     change = rows["where"].map({"left_only": "lost", "right_only": "added", "both": "moved"})
     same = (rows["label_a"] == rows["label_b"]) & (rows["where"] == "both")
     change = change.astype("str").where(~same, "same")
     return rows.drop(columns="where").fillna("").assign(split=split, change=change)
+
+
+def _take_numbers(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    """Give the classes of B the numbers of their names in A; new ones follow.
+
+    A class that one side has more shifts the numbers of all after it.
+    """
+    number_of = dict(zip(a["category_a"], a["landmark_id"], strict=True))
+    fresh = count(max(number_of.values(), default=-1) + 1)
+    new = (name for name in b["category_b"] if name not in number_of)
+    b["landmark_id"] = b["category_b"].map(number_of | dict(zip(new, fresh, strict=False)))
 
 
 def _page(url: str) -> str:

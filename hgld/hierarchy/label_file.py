@@ -54,6 +54,8 @@ class LabelFile:
         cells: every column as text, unchanged.
         labels: the five published columns with single blanks; empty where the file has none.
         line_end: between its rows; ``last_line_ends`` says whether the last has one too.
+        noun: of what is labelled: landmarks by number, or classes by name (``category``), whose
+            numbers follow the order of the names.
     """
 
     path: Path
@@ -62,6 +64,7 @@ class LabelFile:
     line_end: str
     last_line_ends: bool
     bom: bool
+    noun: str = LEVEL_NAMES[-1]
 
     @property
     def labelled(self) -> "pd.Series[bool]":
@@ -213,14 +216,15 @@ def files_of_paths(hierarchy: pd.DataFrame, path: Path) -> dict[str, LabelFile]:
     if not paths or tuple(paths[0]) == LEVEL_NAMES:
         return {}
     classes = [list(found.values()) for found in paths]
+    noun = LEVEL_NAMES[-1] if list(paths[0])[-1] == LEVEL_NAMES[-1] else "class"
     labels = hierarchy[["split", "landmark_id"]].assign(
-        category="",
+        category=[names[-1] if noun == "class" else "" for names in classes],
         supercategory="",
         hierarchical_label=[names[-2] if len(names) > 1 else names[-1] for names in classes],
         natural_or_human_made=[KIND_SEPARATOR.join(names[:-2]) or NO_KIND for names in classes],
     )
     return {
-        str(split): LabelFile(path, hierarchy, rows[COLUMNS], "\n", True, False)
+        str(split): LabelFile(path, hierarchy, rows[COLUMNS], "\n", True, False, noun)
         for split, rows in labels.groupby("split")
     }
 

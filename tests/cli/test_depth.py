@@ -83,7 +83,8 @@ def test_the_commands_make_paths_of_any_depth(
     assert " > ".join(names) in " ".join(capsys.readouterr().out.split())
     work = str(folder / "work")
     assert guarded(lambda: app(["labels", "compare", work, work])) == 0
-    assert "same label   12 of 12" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "same label   12 of 12" in out and "classes      A 12, B 12, both 12" in out
 
 
 def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -> None:

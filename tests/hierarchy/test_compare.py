@@ -1,9 +1,12 @@
+import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hgld.artifacts import ARTIFACTS, Table
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_comparison import LabelComparison, compare_labels, read_labels
 
@@ -104,6 +107,27 @@ def test_other_pages_of_the_same_id_are_counted(tmp_path: Path) -> None:
         (tmp_path / f"{name}.csv").write_text(FULL + rows)
     found = compare_labels(read_labels(tmp_path / "a.csv"), read_labels(tmp_path / "b.csv"))
     assert found.other_page == 1
+
+
+def test_classes_of_a_folder_are_compared_by_name(tmp_path: Path) -> None:
+    """They are numbered by sorted name, so that a new one shifts the numbers of others."""
+    groups = {"ant": "insect", "bee": "insect", "cat": "mammal"}
+    sides = []
+    for side, names in (("a", ["bee", "cat"]), ("b", ["ant", "bee", "cat"])):
+        paths = [json.dumps({"group": groups[name], "class": name}) for name in names]
+        rows = {"split": "train", "landmark_id": range(len(names)), "path": paths}
+        table = ARTIFACTS["hierarchy"]
+        assert isinstance(table, Table)
+        (tmp_path / side).mkdir()
+        table.write(pd.DataFrame(rows), tmp_path / side / table.file)
+        sides.append(read_labels(tmp_path / side))
+    found = compare_labels(*sides)
+    assert found.landmarks[["landmark_id", "label_a", "label_b", "change"]].values.tolist() == [
+        [0, "insect", "insect", "same"],
+        [1, "mammal", "mammal", "same"],
+        [2, "", "insect", "added"],
+    ]
+    assert found.noun == "class" and not found.other_page
 
 
 def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:
