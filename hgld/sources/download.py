@@ -286,11 +286,7 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         if continued and not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
             raise _Busy("the server sent another part than was asked for")
         start = start if continued else 0  # 200: the server ignored the range
-        packed = answer.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
-        stated = answer.headers.get("Content-Length", "")
-        # The length of a compressed body is not that of the file.
-        is_known = re.fullmatch(r"[0-9]{1,18}", stated) is not None and not packed
-        length = int(stated) if is_known else None
+        length = _length(answer)
         _require_fitting(file, start + (length or 0))
         framed = "Content-Length" in answer.headers or "Transfer-Encoding" in answer.headers
         if not framed and not file.md5_url:
@@ -301,11 +297,22 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
             # other bytes.
             tag = answer.headers.get("ETag", "")
             tag = tag if not tag.startswith("W/") else ""
-            version = "" if packed else tag or answer.headers.get("Last-Modified", "")
+            version = tag or answer.headers.get("Last-Modified", "")
+            version = "" if _is_packed(answer) else version
             file.version.write_text(version, "utf-8")
         _write_body(answer, file, continued, stop)
     if length is not None and _size(file.part) != start + length:
         raise _Busy(f"cut short at byte {_size(file.part)} of {start + length}")
+
+
+def _length(answer: requests.Response) -> int | None:
+    """Return the length of the body if it is known; for a compressed one it is not."""
+    text = answer.headers.get("Content-Length", "")
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) and not _is_packed(answer) else None
+
+
+def _is_packed(answer: requests.Response) -> bool:
+    return answer.headers.get("Content-Encoding", "identity").lower() not in ("", "identity")
 
 
 def _require_fitting(file: RemoteFile, size: int) -> None:
