@@ -199,8 +199,8 @@ def _load_right(session: Session, file: RemoteFile, wanted: str, stop: Event) ->
 
 def discard(file: RemoteFile) -> None:
     """Remove the partial file and the record of its version."""
+    file.version.unlink(missing_ok=True)  # first: a part alone is removed by the next run
     file.part.unlink(missing_ok=True)
-    file.version.unlink(missing_ok=True)
 
 
 def _fault(file: RemoteFile, path: Path) -> str:
