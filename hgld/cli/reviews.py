@@ -23,7 +23,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, print_rows, progress, write_table
 from hgld.errors import UsageError
-from hgld.words import count_text, shortened
+from hgld.words import count_text, shortened, some_of, wrapped
 
 if TYPE_CHECKING:
     from hgld.pipeline.run import Runner
@@ -228,7 +228,9 @@ def show_log(
     for entry in entries:
         counts = ", ".join(f"{count:,} {kind}" for kind, count in entry.counts.items())
         head = f"{entry.number:>4}  {entry.id}  {entry.when:<10}  {entry.who or 'somebody'}"
-        typer.echo(f"{head}{f', {entry.source}' if entry.source else ''}: {counts}")
+        named = f" ({some_of(entry.names, 2)})" if entry.names else ""
+        text = f"{head}{f', {entry.source}' if entry.source else ''}: {counts}{named}"
+        typer.echo("\n".join(wrapped(text, 80, indent=6)))
 
 
 @app.command("undo")

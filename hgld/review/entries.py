@@ -54,6 +54,18 @@ class Entry:
         found.update(f"taxonomy {action}" for action, _ in edited)
         return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))
 
+    @property
+    def names(self) -> list[str]:
+        """Supercategories that it edits, "old -> new" if it renames or merges; else its values."""
+        found: dict[str, str] = {}
+        for row in self.cells:
+            if row["table"] == "taxonomy":
+                found.setdefault(row["key"], row["key"])
+                before, after = single_blanks(row["before"]), single_blanks(row["after"])
+                if row["column"] == "supercategory" and before and after:
+                    found[row["key"]] = f"{before} -> {after}"
+        return [*found.values()] or [*dict.fromkeys(row.key for row in self.rows)]
+
 
 def list_entries(
     decisions: pd.DataFrame, cluster_edits: pd.DataFrame, taxonomy_edits: pd.DataFrame

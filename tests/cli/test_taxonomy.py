@@ -460,6 +460,23 @@ def last_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return str(max(row["number"] for row in json.loads(capsys.readouterr().out)))
 
 
+def test_the_log_names_what_an_entry_is_about(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert taxonomy(folder, "rename", "parks", "park") == 0
+    assert taxonomy(folder, "merge", "church", "pub") == 0
+    assert taxonomy(folder, "add", "pier", "--kind", "human-made") == 0
+    capsys.readouterr()
+    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    assert guarded(lambda: app(["reviews", "log", *where])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    for what in ("1 taxonomy rename (parks -> park)", "1 taxonomy merge (church -> pub)",
+                 "1 taxonomy add (pier)", "3 keep, 1 drop (Q1, Q5 and 2 more)"):  # fmt: skip
+        assert what in text, text
+
+
 @pytest.mark.parametrize(
     "words",
     [
