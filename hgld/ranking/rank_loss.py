@@ -222,7 +222,9 @@ def _own_pairs(
             f"ids have shape {tuple(ids.shape)} for {batch} queries, ref_ids "
             f"{tuple(ref_ids.shape)} for {images} references; expected one for each"
         )
-    return ids, ref_ids
+    # floats of large ids are equal, so that other images would be left out
+    own, others = grades.as_ids(ids[:, None], "ids"), grades.as_ids(ref_ids[:, None], "ref_ids")
+    return own[:, 0], others[:, 0]
 
 
 PairsToLosses = Callable[[Tensor, Tensor], Tensor]

@@ -361,6 +361,7 @@ def test_embeddings_of_any_length_are_their_directions(power) -> None:
     ("given", "text"),
     [
         ({"ids": torch.arange(3)}, "ids have shape"),
+        ({"ids": torch.arange(12.0)}, "ids are torch.float32; expected integers"),
         ({"ids": torch.arange(12), "ref_ids": torch.arange(3)}, "ids have shape"),
         ({"ref_labels": torch.zeros(12, 2).long()}, "expected both or neither"),
         ({"ref_embeddings": torch.randn(12, 6).double()}, "expected both or neither"),
