@@ -1,5 +1,6 @@
 """Freshness, edits, damage and resumption, on a small folder of real image files."""
 
+import gc
 import json
 import os
 import shutil
@@ -654,3 +655,15 @@ def test_the_workers_of_a_stage_import_while_it_is_loaded(
     runner.stages = tuple(replace(stage, workers="workers") for stage in runner.stages[:1])
     runner.run()
     assert seen[:2] == ["workers", runner.stages[0].function]
+
+
+def test_nothing_is_searched_for_garbage_while_a_stage_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_stage.py").write_text("import gc\nnow = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_function("imported_stage:now") is False
+    assert gc.isenabled()
+    with pytest.raises(ModuleNotFoundError):
+        load_function("no_such_stage:now")
+    assert gc.isenabled()

@@ -5,6 +5,7 @@ its options, and returns the values of ``writes`` in that order. Functions are n
 "module:function", so that this table imports nothing heavy.
 """
 
+import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -512,8 +513,14 @@ def stage_names() -> list[str]:
 def load_function(name: str) -> Any:
     """Import the function that "module:function" names."""
     module, _, function = name.partition(":")
-    with held_back():  # a signal during the import of torch gets lost or aborts the process
-        return getattr(import_module(module), function)
+    collects = gc.isenabled()
+    gc.disable()  # what is imported stays; searching it for garbage takes a sixth of torch's import
+    try:
+        with held_back():  # a signal during the import of torch gets lost or aborts the process
+            return getattr(import_module(module), function)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _holds(options: Wanted, pipeline: object) -> bool:
