@@ -26,7 +26,7 @@ from hgld.review.entries import entry_of
 from hgld.review.row_base import EDITABLE, evidence_of
 from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
-from hgld.review.taxonomy import is_taxonomy_sheet, present_names
+from hgld.review.taxonomy import former_kinds, is_taxonomy_sheet, present_names
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks, some_of
 
@@ -96,11 +96,12 @@ def apply_sheets(
             unless ``sure``, moved decisions.
     """
     also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
-    present = None if taxonomy_edits is None else present_names(taxonomy, taxonomy_edits)
+    edits = table_of("taxonomy_edits", []) if taxonomy_edits is None else taxonomy_edits
+    earlier = present_names(taxonomy, edits), former_kinds(taxonomy, edits)
     values = _values(clusters, decisions, hints_of(class_hints), also)
     kinds = kinds_of(taxonomy)
     sheets = [sheet for found in files.values() for sheet in found]
-    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure, present)
+    wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure, *earlier)
     accepted = {
         key: WantedDecision("keep", supercategory, kinds[supercategory], why, supersedes=made_from)
         for key, (supercategory, why) in bulk.accepted.items()
@@ -108,16 +109,16 @@ def apply_sheets(
         for made_from in [tuple(sorted(head.id for head in values[key].heads))]
     }
     together = dict(zip(cluster_edits["key"], cluster_edits["with_key"], strict=True))
-    edits = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
+    new = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
     source = ", ".join(path.name for path in files)
     signed = _sign([hash_file(path) for path in files], who, when, source)
     decided, changes = _decide(decisions, {**accepted, **wanted}, values, kinds, signed)
-    new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in edits])
+    new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in new])
     return Applied(
         decided,
         pd.concat([cluster_edits, new_edits], ignore_index=True),
         changes,
-        edits,
+        new,
     )
 
 
@@ -179,7 +180,8 @@ def _read_all(
     label_vectors: Vectors,
     kinds: Mapping[str, str],
     sure: bool,
-    present: Mapping[str, tuple[str, str]] | None,
+    present: Mapping[str, tuple[str, str]],
+    earlier_kinds: Mapping[str, Collection[str]],
 ) -> tuple[dict[str, WantedDecision], Bulk]:
     """Read the rows of values and of clusters in all sheets; raise all faults together."""
     sheets = [sheet for sheet in sheets if not is_taxonomy_sheet(sheet)]  # applied before
@@ -190,7 +192,7 @@ def _read_all(
     wanted: dict[str, WantedDecision] = {}
     doubts: list[str] = []
     for sheet in [keyed(sheet) for sheet in sheets if sheet not in of_clusters]:
-        found = read_values(sheet, values, kinds, present)
+        found = read_values(sheet, values, kinds, present, earlier_kinds)
         expected = "what the other sheet says of this key; apply one of them only"
         faults[sheet.name] = found.faults + [
             (row.number, row.fault("decision", expected))

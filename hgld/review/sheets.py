@@ -26,7 +26,7 @@ from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of, 
 from hgld.review.clusters import list_clusters
 from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
-from hgld.review.taxonomy import list_taxonomy, present_names
+from hgld.review.taxonomy import former_kinds, list_taxonomy, present_names
 from hgld.words import count_text
 
 EXAMPLES = 3
@@ -313,18 +313,14 @@ def earlier_hints(
     They change name and kind of a supercategory, but no class of Wikidata.
     """
     edits = table_of("taxonomy_edits", []) if taxonomy_edits is None else taxonomy_edits
-    names, kinds = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-    present = present_names(taxonomy, edits)
-    for old, (now, _) in present.items():
+    names, kinds = defaultdict[str, set[str]](set), former_kinds(taxonomy, edits)
+    for old, (now, _) in present_names(taxonomy, edits).items():
         names[now].add(old)
-    of_kinds = (edits["table"] == "taxonomy") & (edits["column"] == "kind")
-    for cell in records(edits[of_kinds & (edits["before"] != "")]):
-        kinds[present.get(cell["key"], ("", ""))[0]].add(cell["before"])
     return {
         row["class_id"]: {
             short_hash(": ".join(filter(None, (kind, old))))
             for old in names[row["supercategory_hint"]]
-            for kind in {row["kind_hint"], *kinds[row["supercategory_hint"]]}
+            for kind in {row["kind_hint"], *kinds.get(row["supercategory_hint"], ())}
         }
         for row in records(class_hints)
         if row["supercategory_hint"]

@@ -624,6 +624,16 @@ def present_names(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, t
     return present | {old: present[now] for old, now in former if old not in kinds and now in kinds}
 
 
+def former_kinds(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, set[str]]:
+    """Return supercategory -> the kinds that it had before edits of it, or of a class above."""
+    present, found = present_names(taxonomy, recorded), defaultdict[str, set[str]](set)
+    of_kinds = (recorded["table"] == "taxonomy") & (recorded["column"] == "kind")
+    for cell in records(recorded[of_kinds & (recorded["before"] != "")]):
+        if cell["key"] in present:
+            found[present[cell["key"]][0]].add(cell["before"])
+    return dict(found)
+
+
 def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list[TaxonomyEdit]:
     """Return the edits that sheets of the taxonomy ask for, in the order in which they can be made.
 

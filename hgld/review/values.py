@@ -95,10 +95,12 @@ def read_values(
     values: Mapping[str, Value],
     kinds: Mapping[str, str],
     present: Mapping[str, tuple[str, str]] | None = None,
+    former_kinds: Mapping[str, Collection[str]] | None = None,
 ) -> Reading:
     """Read the rows of a sheet of values (``keyed``).
 
-    ``present`` has name and kind now of renamed and merged supercategories.
+    ``present`` has name and kind now of renamed and merged supercategories, ``former_kinds`` the
+    kinds that one had; a row with such a kind has the present one.
     """
     sheet.require(NEEDED)
     rows = [_completed(row, sheet.columns, values.get(row["key"])) for row in sheet.rows]
@@ -113,7 +115,11 @@ def read_values(
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
             row_now = _moved_by_edits(_without_old_kind(row, base, value), base, value)
-            found = _read_decision(_with_new_name(row_now, value, kinds, present or {}), kinds)
+            row_now = _with_new_name(row_now, value, kinds, present or {})
+            if row_now["kind"] in (former_kinds or {}).get(row_now["supercategory"], ()):
+                cells = {**row_now.cells, "kind": kinds[row_now["supercategory"]]}
+                row_now = replace(row_now, cells=cells)
+            found = _read_decision(row_now, kinds)
             if row["decision"].casefold() == "open" and _shows_open(base, value):
                 found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
         if isinstance(found, WantedDecision):

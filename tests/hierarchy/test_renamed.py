@@ -257,3 +257,24 @@ def test_a_decision_is_followed_through_renames_in_any_order_of_the_rows() -> No
     for rows in permutations([first, second, third]):
         history = Decided(table_of("decisions", list(rows))).rows()
         assert followed([row_id(first)], history) == (row_id(third),)
+
+
+@pytest.mark.parametrize("kind", ["human-made", "made > by hand"])
+def test_a_row_from_before_another_kind_of_its_supercategory_has_the_present_one(kind: str) -> None:
+    places = table_of("landmark_values", []), table_of("landmarks", [])
+    none = table_of("decisions", [])
+    taxonomy = TAXONOMY.assign(kind=kind)
+    sheet = list_values(CLUSTERS, *places, taxonomy, none, NO_HINTS)
+    levels = ("material", "kind", "group")[-1 - len(kind.split(" > ")) :]
+    edited = Taxonomy({"taxonomy": taxonomy}, none, levels)
+    edited.make([TaxonomyEdit("describe", n, kind=f"{kind}s") for n in ("church", "garden")])
+    edits = edited.new_rows("cora", "2026-02-01", "eeee taxonomy")["taxonomy_edits"]
+    (row,) = (row for row in records(sheet) if row["key"] == "Q1")
+    row = {name: "" if cell != cell else str(cell) for name, cell in row.items()}
+    row |= {"decision": "keep", "supercategory": "church", "kind": kind}
+    applied = apply_sheets(
+        {Path(__file__): [Sheet("old.csv", list(row), [SheetRow(2, row)])]}, CLUSTERS,
+        Vectors(["Q1", "Q2"], np.eye(2), {}), edited.table, none, NO_EDITS, NO_HINTS,
+        who="ann", when="2026-03-01", taxonomy_edits=edits,
+    )  # fmt: skip
+    assert applied.decisions["kind"].tolist() == [f"{kind}s"]
