@@ -355,6 +355,12 @@ def test_a_command_ends_without_a_search_for_garbage() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_duckdb_reports_nothing_as_a_command_ends() -> None:
+    code = "from hgld import cli; import duckdb; cli.app = duckdb.connect; cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 RAISE = "raise KeyboardInterrupt"
 
 
