@@ -236,8 +236,9 @@ def compare(
         for text in (a, b)
     )
     sides = first, second
-    if out is not None and any(side.given is not None for side in sides):
-        raise UsageError(f"--out {out}: a page shows photos of a work folder; {a} is a CSV")
+    given = [side.folder for side in sides if side.given is not None]
+    if out is not None and given:
+        raise UsageError(f"--out {out}: a page shows photos of a work folder; {given[0]} is a CSV")
     found = compare_measured(*sides, metric, by=by, seed=seed)
     page = None if out is None else _write_page(sides, found, rows, out)
     if as_json:

@@ -162,6 +162,14 @@ def compare(
             f"{a.folder} and {b.folder}: one is a CSV of `hgld evaluations measure --out`, the "
             "other an evaluation; compare two of one kind"
         )
+    if a.given is not None and b.given is not None:  # without ids, rows are taken for images
+        known = [side[["image_id", "class"]].drop_duplicates() for side in (a.given, b.given)]
+        both = known[0].merge(known[1], on="image_id")
+        for name, one, other in both[both["class_x"] != both["class_y"]].itertuples(index=False):
+            raise InvalidData(
+                f"{b.folder}: the class of {name} is {other!r}, but {one!r} in {a.folder}; measure "
+                "both on the same images, with their ids"
+            )
     if len(a.protocol["levels"]) != len(b.protocol["levels"]):
         counts = [", ".join(side.protocol["levels"]) for side in (a, b)]
         raise InvalidData(f"A was measured on other levels ({counts[0]}) than B ({counts[1]})")

@@ -328,8 +328,8 @@ class Ranking:
             raise ShapeError("a ranking whose levels, counts and first differ in number")
         if len(ranking.levels):
             again = cls.of(torch.from_numpy(ranking.levels.copy()), ranking.counts.shape[1] - 1)
-            same = [getattr(again, name) == arrays[name] for name in ("levels", "counts")]
-            if not all(map(np.all, same)):
+            pairs = (again.levels, ranking.levels), (again.counts, ranking.counts)
+            if not all(np.array_equal(*pair) for pair in pairs):
                 raise ShapeError("a ranking whose counts are not those of its levels by rank")
         return ranking
 

@@ -422,7 +422,7 @@ class ImageLoader:
         require_count("workers", workers, least=0)
         require_rank(rank, world_size)
         self._images = ShardImages(folder, rows, transform)
-        wanted = _row_numbers(range(len(rows)) if numbers is None else numbers, len(rows))
+        wanted = _row_numbers(np.arange(len(rows)) if numbers is None else numbers, len(rows))
         own = np.array_split(wanted, world_size)[rank]
         self._batches = np.split(own, range(batch_size, len(own), batch_size))
         self._workers, self._damaged = workers, damaged

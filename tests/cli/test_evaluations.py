@@ -224,6 +224,16 @@ def test_compare_takes_two_csvs_or_none(work: Path, capsys: pytest.CaptureFixtur
     assert "a page shows photos of a work folder" in " ".join(capsys.readouterr().err.split())
 
 
+def test_compare_refuses_rows_of_other_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = tmp_path / "a.csv", tmp_path / "b.csv"
+    a.write_text("image_id,class,AP,R@1\nrow 0,x,1,1\nrow 1,y,0.5,0\n")
+    b.write_text("image_id,class,AP,R@1\nrow 0,x,1,1\nrow 1,z,0.5,0\n")
+    assert hgld("evaluations", "compare", a, b) == 3
+    assert "the class of row 1 is 'z', but 'y' in" in " ".join(capsys.readouterr().err.split())
+
+
 def test_compare_prints_differences_queries_and_mistakes(work: Path, capsys) -> None:
     assert hgld("evaluations", "compare", f"{work}:old", f"{work}:new", "--rows", "1") == 0
     text = capsys.readouterr().out

@@ -120,6 +120,12 @@ def test_a_kept_ranking_gives_every_metric_again(world) -> None:
             same(found.per_query[name], expected.per_query[name], 0.0)
 
 
+def test_a_ranking_is_built_of_tensors_too(world) -> None:
+    arrays = metrics.rank_gallery(*world).to_arrays()
+    again = Ranking.from_arrays({name: torch.from_numpy(array) for name, array in arrays.items()})
+    assert all(np.array_equal(again.to_arrays()[name], array) for name, array in arrays.items())
+
+
 def test_float32_by_kernel_and_float64_by_sorting_agree(world) -> None:
     query, q_labels, gallery, g_labels = world
     found = metrics.evaluate(query, q_labels, gallery, g_labels, NAMES)
