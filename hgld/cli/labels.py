@@ -54,14 +54,14 @@ Split = Annotated[
 
 @app.command("compare")
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A label file or a work folder.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A label file, work folder or release.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one, or a reference.")],
     split: Split = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table.")] = 20,
     out: Annotated[Path | None, out_option("Write the labels of each landmark as CSV.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two sets of labels: same, moved, lost, added."""
+    """Compare two sets of labels, level by level: same, moved, lost, added."""
     from hgld.hierarchy.label_comparison import compare_labels, read_labels
 
     _check_split(split)
@@ -103,7 +103,10 @@ def explain(
 
 @app.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A published label file.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A published label file, or labels.csv of a release."),
+    ],
     out: Annotated[
         Path | None, out_option("Write it again with its own columns and line ends.")
     ] = None,
@@ -308,9 +311,19 @@ def _counts(found: "LabelComparison") -> Iterable[tuple[str, str]]:
     n = found.counts()
     yield plural_text(found.noun), f"A {n['a']:,}, B {n['b']:,}, both {n['both']:,}"
     yield "", f"only in A (lost) {n['lost']:,}, only in B (added) {n['added']:,}"
-    yield "same label", _share(n["same"], n["both"])
-    yield "same kind", _share(n["same_kind"], n["both"])
-    if found.other_page:
+    if found.as_published:
+        yield "same label", _share(n["same"], n["both"])
+        yield "same kind", _share(n["same_kind"], n["both"])
+    else:
+        shares = [f"{level}: {_share(same, n['both'])}" for level, same in found.levels.items()]
+        yield "same", "\n".join(shares)
+        for level, side in found.levels_of_one.items():
+            yield "other level", f"{level}: only in {side}"
+    if found.other_page and found.noun == "class":
+        have = "class of both has" if found.other_page == 1 else "classes of both have"
+        text = f"{found.other_page:,} {have} another name in A than in B"
+        yield "other name", f"{text}: names repeat, so numbers were compared"
+    elif found.other_page:
         have = "landmark of both has" if found.other_page == 1 else "landmarks of both have"
         text = f"{found.other_page:,} {have} another Commons page in A than in B"
         yield "other page", f"{text}: their ids may not mean the same"
@@ -324,13 +337,15 @@ def _print_tables(found: "LabelComparison", rows: int) -> None:
     labels = found.supercategories()
     changed = labels[labels[["left", "came", "lost", "added"]].sum(axis=1) > 0]
     columns = [str(name) for name in labels if name != "label"]
+    level = "label" if found.as_published else [*found.levels][-1]
     if len(changed) and rows:
         heads = (name.upper() if len(name) == 1 else name for name in columns)  # A and B
-        typer.echo(f"\n{'label':<{LABEL}}" + "".join(f"{head:>8}" for head in heads))
+        typer.echo("\n" + _cut(level) + "".join(f"{head:>8}" for head in heads))
     for row in changed.head(rows).to_dict("records"):
         numbers = "".join(f"{row[name]:>8,}" for name in columns)
         typer.echo(_cut(row["label"]) + numbers)
-    _print_more(len(changed) - rows, "labels that changed")
+    rest = "labels" if found.as_published else f"of {level}"
+    _print_more(len(changed) - rows, f"{rest} that changed")
     pairs = found.confusions()
     if len(pairs) and rows:
         typer.echo(f"\n{'A says':<{LABEL}}{'B says':<{LABEL}}{plural_text(found.noun):>9}")

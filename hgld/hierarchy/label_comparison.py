@@ -1,20 +1,21 @@
-"""Differences of two sets of labels: per landmark, per supercategory, and the confused pairs.
+"""Differences of two sets of labels: per landmark, level, supercategory, and the confused pairs.
 
-Both sides are label files, published or made here, or work folders that hold them. Ids of train
+Both sides are label files, published or made here, or folders that hold them. Ids of train
 and index are different spaces and are never compared with each other. Of landmarks that both sides
 have, one is the ``same`` or has ``moved``; the others are ``lost`` (only in A) or ``added`` (only
 in B), so every row of either side is in exactly one count.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, declared_table
+from hgld.artifacts import ARTIFACTS, ID_SPACES, SPACE_OF_SPLIT, declared_table
+from hgld.config import LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_file import LabelFile, files_of_paths, read_label_file
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
@@ -30,14 +31,25 @@ class LabelComparison:
 
     Attributes:
         landmarks: one row a landmark of either side: split, landmark_id, label_a, kind_a,
-            label_b, kind_b, change.
+            label_b, kind_b, change; of classes also the name, as class.
         other_page: landmarks of both sides whose Commons pages differ, a sign of other ids.
         noun: "landmark", or "class" of data whose classes are known by name.
+        levels: of the levels above that both sides have, coarse to fine, how many landmarks of
+            both sides have the same class there. If the finest of A and B have different names,
+            "A's / B's" counts these two.
+        levels_of_one: level that one side lacks -> the side that has it, A or B.
     """
 
     landmarks: pd.DataFrame
     other_page: int
     noun: str
+    levels: Mapping[str, int]
+    levels_of_one: Mapping[str, str]
+
+    @property
+    def as_published(self) -> bool:
+        """Whether both sides have H-GLDv2's landmarks and levels: a label and its kind."""
+        return self.noun == LEVEL_NAMES[-1] and tuple(self.levels) == LEVEL_NAMES[:-1]
 
     def counts(self) -> dict[str, int]:
         """Landmarks by change, and how many of those on both sides have the same kind."""
@@ -85,6 +97,8 @@ class LabelComparison:
         """Everything but the landmarks, as JSON values."""
         return {
             **self.counts(),
+            "levels": dict(self.levels),
+            "levels_of_one": dict(self.levels_of_one),
             "other_page": self.other_page,
             "supercategories": self.supercategories().to_dict("records"),
             "confusions": self.confusions().to_dict("records"),
@@ -92,22 +106,29 @@ class LabelComparison:
 
 
 def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
-    """Split -> label file, of one file or of a work folder.
+    """Split -> label file, of one file, a work folder or a release.
 
-    The split of a file is ``split``, or what its name says; one that says nothing is "".
+    The split of a file is ``split``, or what its name says; one that says nothing is "". A file of
+    classes has a column of it.
 
     Raises:
         InvalidData: nothing there, or no label file.
     """
     if not path.is_dir():
+        file = read_label_file(path)
+        if file.noun == "class":
+            return _by_split(file, split)
         # A name with both words, such as train_and_index.csv, says nothing.
         said = [name for name in ID_SPACES if name in path.name.casefold()]
-        return {split or (said[0] if len(said) == 1 else ""): read_label_file(path)}
+        return {split or (said[0] if len(said) == 1 else ""): file}
     paths = path / ARTIFACTS["hierarchy"].file
     if paths.is_file() and (deep := files_of_paths(declared_table("hierarchy").read(paths), paths)):
         return {name: file for name, file in deep.items() if split in ("", name)}
     there = {name: path / file for name, file in FILES.items() if (path / file).is_file()}
     found = {name: read_label_file(file) for name, file in there.items() if split in ("", name)}
+    classes = path / "labels.csv"  # of a release
+    if not found and classes.is_file():
+        return read_labels(classes, split)
     if not found:
         raise InvalidData(f"{path}: no label file in it; expected {' or '.join(FILES.values())}")
     return found
@@ -132,9 +153,45 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> La
     other = (pages[0] != pages[1]) & (pages[0] != "") & (pages[1] != "")
     columns = [*KEY, "label_a", "kind_a", "label_b", "kind_b", "change"]
     nouns = {file.noun for side in (a, b) for file in side.values()}
-    noun = "class" if nouns == {"class"} else "landmark"
+    noun = "class" if nouns == {"class"} else LEVEL_NAMES[-1]
+    if noun == "class":
+        columns.insert(len(KEY), "class")
+        rows["class"] = rows["category_a"].where(rows["category_a"] != "", rows["category_b"])
+    ours, theirs = ([str(name) for name in side[common[0]].above] for side in (a, b))
+    one_sided = {level: "A" for level in ours if level not in theirs}
+    one_sided |= {level: "B" for level in theirs if level not in ours}
+    levels = _count_levels(rows, ours, theirs)
     rows = rows[columns].sort_values(KEY, ignore_index=True)
-    return LabelComparison(rows, int(other.sum()), noun)
+    return LabelComparison(rows, int(other.sum()), noun, levels, one_sided)
+
+
+def _count_levels(rows: pd.DataFrame, ours: list[str], theirs: list[str]) -> dict[str, int]:
+    """``LabelComparison.levels``, from rows with the class of each level."""
+    both = rows[rows["change"].isin(["same", "moved"])]
+    places = {level: (ours.index(level), theirs.index(level)) for level in ours if level in theirs}
+    if ours[-1] != theirs[-1]:
+        places[f"{ours[-1]} / {theirs[-1]}"] = len(ours) - 1, len(theirs) - 1
+    return {
+        level: int((both[f"{here}_a"] == both[f"{there}_b"]).sum())
+        for level, (here, there) in places.items()
+    }
+
+
+def _by_split(file: LabelFile, split: str) -> dict[str, LabelFile]:
+    """Return the classes of a release by space of ids; one without images counts in each."""
+    assert file.paths is not None
+    spaces = [
+        {SPACE_OF_SPLIT[name] for name in text.split("; ") if name in SPACE_OF_SPLIT}
+        for text in file.cells["split"]
+    ]
+    found = {}
+    for name in sorted(set().union(*spaces)) or [split]:
+        rows = pd.Series([name in some or not some for some in spaces], dtype=bool)
+        cells, labels, paths = (table[rows] for table in (file.cells, file.labels, file.paths))
+        found[name] = replace(file, cells=cells, labels=labels, paths=paths)
+    if split and split not in found:
+        raise InvalidData(f"{file.path}: no class of {split}; it has classes of {_names(found)}")
+    return {name: part for name, part in found.items() if split in ("", name)}
 
 
 def _with_split(one: Mapping[str, LabelFile], other: Mapping[str, LabelFile]) -> Any:
@@ -150,14 +207,15 @@ def _names(side: Mapping[str, LabelFile]) -> str:
 
 def _join(split: str, a: LabelFile, b: LabelFile) -> pd.DataFrame:
     names = {"hierarchical_label": "label", "natural_or_human_made": "kind", "category": "category"}
-    sides = [
-        file.labels.loc[file.labelled, ["landmark_id", *names]].rename(
-            columns={old: f"{new}{end}" for old, new in names.items()}
-        )
-        for file, end in ((a, "_a"), (b, "_b"))
-    ]
+    sides = []
+    for file, end in ((a, "_a"), (b, "_b")):
+        # Levels by place: one may have the name of another column.
+        above = file.above.set_axis(range(file.above.shape[1]), axis="columns")
+        shown = file.labels[["landmark_id", *names]].rename(columns=names)
+        shown = pd.concat([shown, above], axis="columns")[file.labelled]
+        sides.append(shown.set_index("landmark_id").add_suffix(end).reset_index())
     named = a.noun == b.noun == "class"
-    if named and all(side.iloc[:, -1].is_unique for side in sides):
+    if named and sides[0]["category_a"].is_unique and sides[1]["category_b"].is_unique:
         _take_numbers(*sides)
     rows = sides[0].merge(sides[1], on="landmark_id", how="outer", indicator="where")
     change = rows["where"].map({"left_only": "lost", "right_only": "added", "both": "moved"})

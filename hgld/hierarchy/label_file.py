@@ -2,7 +2,8 @@
 
 H-GLDv2's official files have five columns; a cut that is going round has the three that matter
 here. Both come with blanks at the ends of labels, either line end, and rows without a label. What
-is worked with is clean; what is written back is what was read, cell by cell.
+is worked with is clean; what is written back is what was read, cell by cell. ``labels.csv`` of a
+release of classes is read, too; it has the columns split, class_id and one for each level.
 
 A pipeline may also take its hierarchy from such files, H-GLDv2's own or third-party cuts of them;
 they replace scrape, review and decisions.
@@ -12,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.kinds import classes_above
 from hgld.tasks import say
-from hgld.words import nearest
+from hgld.words import nearest, plural_text
 
 BOM = b"\xef\xbb\xbf"
 NEEDED: dict[str, ColumnType] = {
@@ -56,6 +58,7 @@ class LabelFile:
         line_end: between its rows; ``last_line_ends`` says whether the last has one too.
         noun: of what is labelled: landmarks by number, or classes by name (``category``), whose
             numbers follow the order of the names.
+        paths: the class of each level, a column a level, coarse to fine; None with H-GLDv2's two.
     """
 
     path: Path
@@ -65,6 +68,16 @@ class LabelFile:
     last_line_ends: bool
     bom: bool
     noun: str = LEVEL_NAMES[-1]
+    paths: pd.DataFrame | None = None
+
+    @property
+    def above(self) -> pd.DataFrame:
+        """The class of each level above the landmarks or classes, a column a level."""
+        if self.paths is None:
+            columns = ["natural_or_human_made", "hierarchical_label"]
+            return self.labels[columns].set_axis(LEVEL_NAMES[:-1], axis="columns")
+        # A flat data set has no level above its classes.
+        return self.paths.iloc[:, : max(1, self.paths.shape[1] - 1)]
 
     @property
     def labelled(self) -> "pd.Series[bool]":
@@ -76,8 +89,9 @@ class LabelFile:
     def untidy(self) -> "pd.Series[bool]":
         """True for rows that have a cell with blanks at its ends or double ones inside."""
         # An id is a number, so blanks around it make no difference.
-        shown = [name for name in COLUMNS if name in self.cells and name != "landmark_id"]
-        return (self.cells[shown] != self.labels[shown]).any(axis=1)
+        clean = self.labels.drop(columns="landmark_id") if self.paths is None else self.paths
+        shown = [name for name in clean if name in self.cells]
+        return (self.cells[shown] != clean[shown]).any(axis=1)
 
     def kinds(self) -> "pd.Series[str]":
         """Label -> its kind, for the labels that are there."""
@@ -85,26 +99,34 @@ class LabelFile:
         return rows.set_index("hierarchical_label")["natural_or_human_made"].sort_index()
 
     def counts(self) -> dict[str, Any]:
-        """Count landmarks with and without a label, untidy rows, and the labels of each kind."""
-        kinds = self.kinds()
+        """Count rows with and without a label, untidy ones, and labels of each kind or level."""
+        if self.paths is None:
+            kinds = self.kinds()
+            labels = {kind: int((kinds == kind).sum()) for kind in KINDS}
+        else:
+            labels = {
+                str(name): number for name, number in self.above[self.labelled].nunique().items()
+            }
         return {
             "labelled": int(self.labelled.sum()),
             "without_label": int((~self.labelled).sum()),
             "untidy": int(self.untidy.sum()),
-            "labels": {kind: int((kinds == kind).sum()) for kind in KINDS},
+            "labels": labels,
         }
 
     def describe(self) -> str:
         """Return the counts in short lines."""
         found = self.counts()
         labels = found["labels"]
-        counts = ", ".join(f"{number} {kind}" for kind, number in labels.items())
-        lines = [
-            f"{self.path.name}:",
-            f"{found['labelled']:>9,} landmarks with one of {len(self.kinds())} labels ({counts})",
-        ]
+        if self.paths is None:
+            counts = ", ".join(f"{number} {kind}" for kind, number in labels.items())
+            what, blank = f"landmarks with one of {len(self.kinds())} labels", "label or kind"
+        else:
+            counts = ", ".join(f"{level} {number:,}" for level, number in labels.items())
+            what, blank = plural_text(self.noun), "a level"
+        lines = [f"{self.path.name}:", f"{found['labelled']:>9,} {what} ({counts})"]
         if found["without_label"]:
-            lines.append(f"{found['without_label']:>9,} without: label or kind is blank")
+            lines.append(f"{found['without_label']:>9,} without: {blank} is blank")
         if found["untidy"]:
             lines.append(f"{found['untidy']:>9,} with blanks too many, read without them")
         return "\n".join(lines)
@@ -125,41 +147,69 @@ def read_label_file(path: Path) -> LabelFile:
 
     Raises:
         InvalidData: no such file or column, an id twice, a kind that does not exist, a label that
-            has two kinds.
+            has two kinds, a class that has two parents.
     """
     header = read_header(path, NEEDED)
-    there = [name for name in OPTIONAL if name in header]
-    columns: dict[str, ColumnType] = {**NEEDED, **dict.fromkeys(there, "text")}
-    table = read_csv(path, columns)
-    texts = {name: single_blanks_all(table[name]) for name in columns if columns[name] == "text"}
-    table = table.assign(**texts, **{name: "" for name in OPTIONAL if name not in there})
-    _check(table, path)
+    # A release calls the number "class_id_" if a level is called "class_id".
+    of_classes = header[:1] == ["split"] and len(header) > 2 and header[1].rstrip("_") == "class_id"
+    if of_classes:
+        number, *levels = header[1:]
+        table = read_csv(path, {number: "int", **dict.fromkeys(levels, "text")})
+        require_unique(table, (number,), path, partial(row_in_file, path))
+        paths = table[levels].apply(single_blanks_all)
+        labels = _labels_of_paths(table[number], paths, "class")
+    else:
+        paths = None
+        there = [name for name in OPTIONAL if name in header]
+        columns: dict[str, ColumnType] = {**NEEDED, **dict.fromkeys(there, "text")}
+        table = read_csv(path, columns)
+        texts = {name: single_blanks_all(table[name]) for name in columns if name != "landmark_id"}
+        labels = table.assign(**texts, **{name: "" for name in OPTIONAL if name not in there})
+        _require_known_kinds(labels, path)
+        require_unique(labels, ("landmark_id",), path, partial(row_in_file, path))
     data = path.read_bytes()
     # All columns again as text: a conversion would lose how a cell was written.
     cells = read_csv(path, dict.fromkeys(header, "text"))
     line_end = "\r\n" if b"\r\n" in data[:4096] else "\n"
-    return LabelFile(
-        path, cells, table[COLUMNS], line_end, data.endswith(b"\n"), data.startswith(BOM)
+    file = LabelFile(
+        path,
+        cells,
+        labels[COLUMNS],
+        line_end,
+        data.endswith(b"\n"),
+        data.startswith(BOM),
+        "class" if of_classes else LEVEL_NAMES[-1],
+        paths,
     )
+    _require_tree(file)
+    return file
 
 
-def _check(table: pd.DataFrame, path: Path) -> None:
-    kinds, names = table["natural_or_human_made"], table["hierarchical_label"]
+def _require_known_kinds(labels: pd.DataFrame, path: Path) -> None:
+    kinds = labels["natural_or_human_made"]
     wrong = ~kinds.isin(["", *KINDS])
     if wrong.any():
         kind = kinds[wrong].iloc[0]
         expected = f"natural_or_human_made is {kind!r}; expected {' or '.join(KINDS)}"
         raise InvalidData(f"{path} row {_row(path, wrong)}: {expected}{nearest(kind, KINDS)}")
-    require_unique(table, ("landmark_id",), path, partial(row_in_file, path))
-    filled = (kinds != "") & (names != "")
-    # Each row is compared with the first row of its label.
-    first = kinds[filled].groupby(names[filled]).transform("first").reindex(kinds.index)
-    torn = filled & (kinds != first)
-    if torn.any():
-        raise InvalidData(
-            f"{path} row {_row(path, torn)}: '{names[torn].iloc[0]}' is {kinds[torn].iloc[0]} here "
-            f"and {first[torn].iloc[0]} above; a label has one kind"
-        )
+
+
+def _require_tree(file: LabelFile) -> None:
+    """Require that a class has one parent, and with it one path."""
+    above = file.above[file.labelled]
+    for parents, names in pairwise(column for _, column in above.items()):
+        # Each row is compared with the first row of its label.
+        first = parents.groupby(names).transform("first")
+        torn = parents != first
+        if not torn.any():
+            continue
+        name, here, there = (column[torn].iloc[0] for column in (names, parents, first))
+        fault = f"'{name}' is {here} here and {there} above; a label has one kind"
+        if file.paths is not None:
+            fault = f"{names.name} '{name}' is below '{here}' here and below '{there}' above; "
+            fault += "a class has one parent"
+        row = _row(file.path, torn.reindex(file.labels.index, fill_value=False))
+        raise InvalidData(f"{file.path} row {row}: {fault}")
 
 
 def _row(path: Path, faulty: "pd.Series[bool]") -> int:
@@ -212,21 +262,32 @@ def files_of_paths(hierarchy: pd.DataFrame, path: Path) -> dict[str, LabelFile]:
 
     A landmark's label is the class above it, its kind the classes above that.
     """
-    paths = [json.loads(text) for text in hierarchy["path"]]
-    if not paths or tuple(paths[0]) == LEVEL_NAMES:
+    found = [json.loads(text) for text in hierarchy["path"]]
+    if not found or tuple(found[0]) == LEVEL_NAMES:
         return {}
-    classes = [list(found.values()) for found in paths]
-    noun = LEVEL_NAMES[-1] if list(paths[0])[-1] == LEVEL_NAMES[-1] else "class"
-    labels = hierarchy[["split", "landmark_id"]].assign(
-        category=[names[-1] if noun == "class" else "" for names in classes],
-        supercategory="",
-        hierarchical_label=[names[-2] if len(names) > 1 else names[-1] for names in classes],
-        natural_or_human_made=[KIND_SEPARATOR.join(names[:-2]) or NO_KIND for names in classes],
-    )
+    paths = pd.DataFrame(found, index=hierarchy.index).fillna("")
+    noun = LEVEL_NAMES[-1] if paths.columns[-1] == LEVEL_NAMES[-1] else "class"
+    labels = _labels_of_paths(hierarchy["landmark_id"], paths, noun)
     return {
-        str(split): LabelFile(path, hierarchy, rows[COLUMNS], "\n", True, False, noun)
-        for split, rows in labels.groupby("split")
+        str(split): LabelFile(
+            path, rows, labels.loc[rows.index], "\n", True, False, noun, paths.loc[rows.index]
+        )
+        for split, rows in hierarchy.groupby("split")
     }
+
+
+def _labels_of_paths(numbers: "pd.Series[int]", paths: pd.DataFrame, noun: str) -> pd.DataFrame:
+    """Return the published columns; both label and kind are blank if a class of the path is."""
+    classes = paths.to_numpy().tolist()
+    kinds = [(KIND_SEPARATOR.join(one[:-2]) or NO_KIND) if all(one) else "" for one in classes]
+    labels = {
+        "landmark_id": numbers,
+        "category": [one[-1] if noun == "class" else "" for one in classes],
+        "supercategory": "",
+        "hierarchical_label": [one[-2:][0] for one in classes],
+        "natural_or_human_made": kinds,
+    }
+    return pd.DataFrame(labels, index=paths.index)[COLUMNS]
 
 
 def hierarchy_of(

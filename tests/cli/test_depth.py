@@ -81,10 +81,58 @@ def test_the_commands_make_paths_of_any_depth(
     words = ["labels", "explain", str(folder / "pipeline.toml"), "train:4", *where]
     assert guarded(lambda: app(words)) == 0
     assert " > ".join(names) in " ".join(capsys.readouterr().out.split())
-    work = str(folder / "work")
-    assert guarded(lambda: app(["labels", "compare", work, work])) == 0
-    out = capsys.readouterr().out
-    assert "same label   12 of 12" in out and "classes      A 12, B 12, both 12" in out
+    work, sheet = str(folder / "work"), str(folder / "work" / "release" / "labels.csv")
+    for other in (work, sheet, str(folder / "work" / "release")):
+        assert guarded(lambda other=other: app(["labels", "compare", work, other])) == 0
+        lines = capsys.readouterr().out.splitlines()[2:]
+        assert lines[0] == "classes      A 12, B 12, both 12"
+        same = [line[13:] for line in lines[2:]]
+        assert same == [f"level {i}: 12 of 12 (100.0%)" for i in range(1, above + 1)]
+    assert guarded(lambda: app(["labels", "check", sheet])) == 0
+    counts = {1: (3,), 3: (2, 2, 3), 4: (1, 2, 2, 3)}[above]
+    found = ", ".join(f"level {i} {count}" for i, count in enumerate(counts, 1))
+    assert capsys.readouterr().out == f"labels.csv:\n       12 classes ({found})\n"
+
+
+def test_a_renamed_branch_and_a_moved_group_are_counted_at_their_levels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """16 classes with four levels above; a branch has 4 classes, a group 2."""
+    levels = ["root", "realm", "branch", "group", "class"]
+    before = [
+        ["life", f"realm {i // 8}", f"branch {i // 4}", f"group {i // 2}", f"class {i:02}"]
+        for i in range(16)
+    ]
+    renamed = [["twigs" if name == "branch 0" else name for name in path] for path in before]
+    moved = [[*path[:1], "realm 0", "branch 1", *path[3:]] if path[3] == "group 7" else path
+             for path in renamed]  # fmt: skip
+    split_group = [[*path[:3], "group 4", path[4]] if path[4] == "class 10" else path
+                   for path in moved]  # fmt: skip
+    for side, paths in (("a", before), ("b", split_group)):
+        rows = [json.dumps(dict(zip(levels, path, strict=True))) for path in paths]
+        table = pd.DataFrame({"split": "train", "landmark_id": range(16), "path": rows})
+        (tmp_path / side).mkdir()
+        table.to_csv(tmp_path / side / "hierarchy.csv", index=False)
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    assert guarded(lambda: app(["labels", "compare", a, b])) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "classes      A 16, B 16, both 16",
+        "             only in A (lost) 0, only in B (added) 0",
+        "same         root: 16 of 16 (100.0%)",
+        "             realm: 14 of 16 (87.5%)",
+        "             branch: 10 of 16 (62.5%)",
+        "             group: 15 of 16 (93.8%)",
+        "",
+        "group                          A       B    same    left    came    lost   added",
+        "group 4                        2       3       2       0       1       0       0",
+        "group 5                        2       1       1       1       0       0       0",
+        "",
+        "A says                  B says                    classes",
+        "group 5                 group 4                         1",
+    ]
+    assert guarded(lambda: app(["labels", "compare", a, b, "--json"])) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["levels"] == {"root": 16, "realm": 14, "branch": 10, "group": 15}
 
 
 def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -> None:

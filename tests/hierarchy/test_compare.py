@@ -128,6 +128,39 @@ def test_classes_of_a_folder_are_compared_by_name(tmp_path: Path) -> None:
         [2, "", "insect", "added"],
     ]
     assert found.noun == "class" and not found.other_page
+    assert found.landmarks["class"].tolist() == ["bee", "cat", "ant"]
+
+
+def save_classes(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["split,class_id,root,group,class", *rows, ""]))
+    return path
+
+
+def test_classes_of_a_release_are_compared_by_the_splits_of_their_images(tmp_path: Path) -> None:
+    both = save_classes(
+        tmp_path / "a.csv",
+        "train; test,0,life,insect,ant", "validation,1,life,insect,bee", ",2,life,mammal,cat",
+    )  # fmt: skip
+    read = read_labels(both)
+    numbers = {split: file.labels["landmark_id"].tolist() for split, file in read.items()}
+    assert numbers == {"train": [0, 1, 2], "index": [0, 2]}  # "cat" has no images
+    assert [*read_labels(both, "index")] == ["index"]
+    train = save_classes(tmp_path / "train.csv", "train,7,life,insect,bee")
+    found = compare_labels(read, read_labels(train))
+    assert found.counts()["same"] == 1 and found.counts()["lost"] == 2
+    with pytest.raises(InvalidData, match=r"train\.csv: no class of index; it has .* of train"):
+        read_labels(train, "index")
+
+
+def test_levels_that_one_side_lacks_are_named(tmp_path: Path) -> None:
+    a = save_classes(tmp_path / "a.csv", "train,0,life,insect,ant", "train,1,life,mammal,cat")
+    (tmp_path / "b.csv").write_text(
+        "split,class_id,root,realm,family,class\n"
+        "train,0,life,land,insect,ant\ntrain,1,Life,sea,mammal,cat\n"
+    )
+    found = compare_labels(read_labels(a), read_labels(tmp_path / "b.csv"))
+    assert found.levels == {"root": 1, "group / family": 2}
+    assert found.levels_of_one == {"group": "A", "realm": "B", "family": "B"}
 
 
 def test_a_folder_without_labels_is_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from hgld.errors import InvalidData
 from hgld.hierarchy.label_file import read_label_file
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
@@ -17,8 +18,10 @@ CUT = "landmark_id,hierarchical_label,natural_or_human_made"
         f'{FULL}\n0,"http://x/Category:A,_B","a ""b""", church,human-made\n',
         "natural_or_human_made,landmark_id,note,hierarchical_label\nnatural,3,x,lake\n",
         f"{CUT}\n",
+        "split,class_id,group,class\r\ntrain; test,007, insect,ant\r\n,8,,\r\n",
+        "split,class_id_,class_id\ntrain,0,ant",
     ],
-    ids=["CRLF", "no last end", "BOM", "five columns", "own columns", "empty"],
+    ids=["CRLF", "no last end", "BOM", "five columns", "own columns", "empty", "classes", "flat"],
 )
 def test_a_file_is_written_back_byte_for_byte(data: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(data.encode())
@@ -43,6 +46,45 @@ def test_a_file_tells_what_is_in_it(tmp_path: Path) -> None:
         "        2 without: label or kind is blank",
         "        1 with blanks too many, read without them",
     ]
+
+
+def test_a_file_of_classes_tells_what_is_in_it(tmp_path: Path) -> None:
+    rows = "train,0,life,insect,ant\n,1,life, insect,bee\ntrain,2,life,mammal,cat\ntrain,3,,x,y\n"
+    (tmp_path / "a.csv").write_text(f"split,class_id,root,group,class\n{rows}")
+    file = read_label_file(tmp_path / "a.csv")
+    assert file.describe().splitlines() == [
+        "a.csv:",
+        "        3 classes (root 1, group 2)",
+        "        1 without: a level is blank",
+        "        1 with blanks too many, read without them",
+    ]
+    assert file.counts()["labels"] == {"root": 1, "group": 2}
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("train,0,life,land,insect,bee", "row 3: class_id 0 stands there twice"),
+        (
+            "train,1,life,sea,insect,bee",
+            "row 3: group 'insect' is below 'sea' here and below 'land'",
+        ),
+        ("train,1,rock,land,gem,ruby", "row 3: realm 'land' is below 'rock' here and below 'life'"),
+    ],
+)
+def test_a_class_with_two_parents_or_a_number_twice_is_refused(
+    tmp_path: Path, row: str, says: str
+) -> None:
+    header = "split,class_id,root,realm,group,class"
+    (tmp_path / "a.csv").write_text(f"{header}\ntrain,0,life,land,insect,ant\n{row}\n")
+    with pytest.raises(InvalidData, match=says):
+        read_label_file(tmp_path / "a.csv")
+
+
+def test_a_label_with_two_kinds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{CUT}\n7,lake,natural\n8,,\n9,lake,human-made\n")
+    with pytest.raises(InvalidData, match=r"row 4: 'lake' is human-made here and natural above"):
+        read_label_file(tmp_path / "a.csv")
 
 
 def test_blank_lines_above_the_header_are_skipped(tmp_path: Path) -> None:
