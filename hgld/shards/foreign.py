@@ -26,7 +26,7 @@ from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
 from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
-from hgld.shards.sidecars import write_sidecars
+from hgld.shards.sidecars import DROPPED, HIERARCHY, RULES, write_sidecars
 from hgld.shards.tar import Member, padding, scan_tar
 from hgld.storage import is_url, local_folder
 from hgld.tasks import say, track
@@ -38,9 +38,6 @@ PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
 
-RULES = "index_rules.json"  # how the tars were indexed, if not by the default rules
-HIERARCHY = "index_hierarchy.csv"  # the given hierarchy, beside the tars
-DROPPED = "index_dropped.csv"  # shard, key, reason
 CLASS = "class"  # the level of a .cls member; the column of a hierarchy that has the classes
 
 

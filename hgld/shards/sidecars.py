@@ -23,6 +23,10 @@ from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, wri
 from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
 
+# Only `hgld shards index` writes these, beside the shards of others.
+RULES = "index_rules.json"  # how the tars were indexed, if not by the default rules
+HIERARCHY = "index_hierarchy.csv"  # the given hierarchy, beside the tars
+DROPPED = "index_dropped.csv"  # shard, key, reason
 SIDECARS = (
     "SHA256SUMS",
     "attribution.csv",
@@ -31,6 +35,9 @@ SIDECARS = (
     "manifest.json",
     "sizes.json",  # open_clip: samples of each tar
     "__len__",  # open_clip: samples of all
+    RULES,
+    HIERARCHY,
+    DROPPED,
 )
 ROWS = 1 << 18  # rows of a table that are converted to text at a time
 ATTRIBUTION = ["split", "image_id", "title", "author", "license", "url"]

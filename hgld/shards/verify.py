@@ -19,12 +19,19 @@ from hgld.artifacts import hash_file
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
-from hgld.shards.foreign import HIERARCHY, RULES, SampleRules, describe_tar, number_rows
+from hgld.shards.foreign import SampleRules, describe_tar, number_rows
 from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
 from hgld.shards.schema import IMAGE_CRC32, INDEX_AGAIN, level_columns
-from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors
+from hgld.shards.sidecars import (
+    HIERARCHY,
+    RULES,
+    SIDECARS,
+    checksums,
+    write_credits,
+    write_descriptors,
+)
 from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
 
@@ -55,7 +62,7 @@ def verify_shards(folder: Path | str) -> None:
         )
     exported = bool(manifest.get("options"))
     with local_copy(folder, RULES, HIERARCHY) as here:
-        rules = SampleRules.read(here)
+        rules = None if exported else SampleRules.read(here)
     found = []
     for shard in track(manifest["shards"], "Verifying shards"):
         rows = index[index["shard"] == shard["file"]]

@@ -203,6 +203,18 @@ def test_of_two_writers_that_begin_at_the_same_moment_one_goes_on(
     assert said == [f"{bucket.url}: another process began to write shards here", "writes"]
 
 
+def test_files_of_an_index_at_the_url_do_not_outlive_an_export(
+    world: World, bucket: Bucket
+) -> None:
+    export(world, bucket.url)
+    before, there = content(bucket.url), RemoteFolder(bucket.url)
+    names = ["index_rules.json", "index_hierarchy.csv", "index_dropped.csv"]
+    for name in names:
+        there.write(name, b"{}")
+    export(world, bucket.url, force=True)
+    assert content(bucket.url) == before
+
+
 def test_another_writer_is_named_and_an_own_one_that_was_killed_is_not(
     world: World, bucket: Bucket
 ) -> None:

@@ -22,7 +22,14 @@ from PIL import Image
 
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.pipeline.stages import STAGES
-from hgld.shards import read_image, read_index, read_manifest, read_sample, verify_shards
+from hgld.shards import (
+    index_shards,
+    read_image,
+    read_index,
+    read_manifest,
+    read_sample,
+    verify_shards,
+)
 from hgld.shards.write import FORMAT
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, rot
@@ -361,8 +368,6 @@ def test_a_folder_with_tars_of_others_is_refused_and_left_alone(world: World) ->
 
 
 def test_a_foreign_webdataset_with_an_index_of_ours_is_left_alone(world: World) -> None:
-    from hgld.shards import index_shards
-
     folder, _ = world.export()
     index_shards(folder, replace_export=True)
     (folder / ".writer").unlink()
@@ -370,6 +375,24 @@ def test_a_foreign_webdataset_with_an_index_of_ours_is_left_alone(world: World) 
     with pytest.raises(InvalidData, match="which hgld export did not write"):
         world.export()
     assert content(folder) == before
+
+
+def test_an_export_over_an_index_of_its_shards_leaves_none_of_its_files(world: World) -> None:
+    folder, _ = world.export()
+    before = content(folder)
+    index_shards(folder, skip_unlabelled=True, replace_export=True)
+    assert (folder / "index_rules.json").is_file() and (folder / "index_dropped.csv").is_file()
+    (folder / "index_hierarchy.csv").write_text("class,name\n0,a\n")
+    world.export()
+    assert content(folder) == before
+    verify_shards(folder)
+
+
+def test_an_export_is_not_verified_by_rules_for_shards_of_others(world: World) -> None:
+    folder, _ = world.export()
+    (folder / "index_rules.json").write_text('{"levels": ["no such key"]}')
+    with pytest.raises(InvalidData, match=r"index_rules\.json: is not the file that SHA256SUMS"):
+        verify_shards(folder)
 
 
 def test_shards_that_were_copied_here_without_their_markers_may_be_replaced(world: World) -> None:
