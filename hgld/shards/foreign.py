@@ -180,18 +180,6 @@ def index_shards(
     if not labelled:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
     index, classes = number_rows(pd.DataFrame(labelled), rules.names)
-    rules.write(folder)
-    if skip_unlabelled:
-        dropped = [row for row in rows if not row["path"]]
-        table = pd.DataFrame(dropped, columns=["shard", "key"]).assign(reason="no class")
-        with atomic_path(folder / DROPPED) as temporary:
-            write_csv(table, temporary)
-        if dropped:
-            say(f"{count_text(len(dropped), 'sample')} without a class left out, first "
-                f"{dropped[0]['key']}; {DROPPED} lists them")  # fmt: skip
-    if hierarchy is not None and hierarchy.resolve() != (folder / HIERARCHY).resolve():
-        with atomic_path(folder / HIERARCHY) as temporary:
-            temporary.write_bytes(hierarchy.read_bytes())
     index = index[index_columns(len(classes.levels))]
     parts = {str(name): rows for name, rows in index.groupby("shard")}
     shards: list[tuple[pd.DataFrame, dict[str, Any]]] = []
@@ -208,10 +196,37 @@ def index_shards(
         shards.append((own, fact))
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
+    dropped = [row for row in rows if not row["path"]]
+    _replace_rules(folder, rules, hierarchy, dropped)
     with TemporaryDirectory() as name:
         spill = Path(name)
         write_sidecars(folder, shards, classes, options={}, labels_sha256=labels, spill=spill)
     return index
+
+
+def _replace_rules(
+    folder: Path, rules: SampleRules, hierarchy: Path | None, dropped: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write the rules of a new index, and delete files of the index before that are not replaced.
+
+    The manifest is deleted first, so that new rules are never taken for those of the old index.
+    """
+    (folder / "manifest.json").unlink(missing_ok=True)
+    rules.write(folder)
+    if hierarchy is None:
+        (folder / HIERARCHY).unlink(missing_ok=True)
+    elif hierarchy.resolve() != (folder / HIERARCHY).resolve():
+        with atomic_path(folder / HIERARCHY) as temporary:
+            temporary.write_bytes(hierarchy.read_bytes())
+    if not rules.skip_unlabelled:
+        (folder / DROPPED).unlink(missing_ok=True)
+        return
+    table = pd.DataFrame(dropped, columns=["shard", "key"]).assign(reason="no class")
+    with atomic_path(folder / DROPPED) as temporary:
+        write_csv(table, temporary)
+    if dropped:
+        say(f"{count_text(len(dropped), 'sample')} without a class left out, first "
+            f"{dropped[0]['key']}; {DROPPED} lists them")  # fmt: skip
 
 
 def _find_tars(folder: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from hgld.words import single_blanks
 
 REBUILD = "delete the folder and run export again"
 INDEX_FIRST = "run export first, or `hgld shards index`"
+COMPLETE = "run export (again), or `hgld shards index`, to complete the shards"
 PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
 
@@ -273,7 +274,7 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     with local_copy(folder, "manifest.json") as here:
         path = here / "manifest.json"
         if not path.is_file():
-            raise _missing(folder, path.name, "run export (again) to complete the shards")
+            raise _missing(folder, path.name, COMPLETE)
         manifest = Json(path.name).read(path)
         _check_manifest(manifest, path)
     return manifest

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import webdataset
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.shards import read_index, verify_shards
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 from hgld.shards.contents import count_shards, list_shards, read_sample
@@ -229,6 +229,40 @@ def test_samples_without_a_class_are_left_out_and_listed(tmp_path: Path) -> None
     assert [*index["key"]] == ["a", "c"]
     assert (tmp_path / "index_dropped.csv").read_text() == "shard,key,reason\nx-0.tar,b,no class\n"
     verify_shards(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["hash_file", "write_sidecars"])
+def test_an_index_that_is_killed_leaves_no_rules_beside_another_index(
+    foreign: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    index_shards(foreign)
+    rows = "".join(f"{i},family{i // 2},animal{i}\n" for i in range(5))
+    levels = hierarchy_of(foreign, f"class,family,animal\n{rows}")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"hgld.shards.foreign.{step}", kill)
+        index_shards(foreign, hierarchy=levels)
+    if step == "hash_file":  # nothing is replaced yet
+        verify_shards(foreign)
+    else:
+        says = r"manifest\.json: no such file; run export \(again\), or `hgld shards index`"
+        with pytest.raises(MissingInput, match=says):
+            verify_shards(foreign)
+    index_shards(foreign, hierarchy=levels)
+    verify_shards(foreign)
+
+
+def test_an_index_leaves_no_files_of_the_index_before(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
+    index_shards(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    levels = hierarchy_of(tmp_path, "class,animal\n0,dog\n")
+    index_shards(tmp_path, hierarchy=levels, skip_unlabelled=True)
+    assert len([*tmp_path.glob("index_*")]) == 3
+    index_shards(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_names_end_at_the_last_dot_if_asked_for(tmp_path: Path) -> None:
