@@ -50,7 +50,7 @@ class SampleRules:
         last_dot: a sample's name ends at its last dot.
         skip_unlabelled: a sample without a class has the path "".
         hierarchy: class -> its path as JSON; empty: the class is the path. With one, a sample
-            whose JSON lacks the key has the class of its ``.cls`` member.
+            whose JSON lacks the key, or has it empty, has the class of its ``.cls`` member.
     """
 
     levels: tuple[str, ...] = ()
@@ -64,6 +64,13 @@ class SampleRules:
         if self.hierarchy:
             return (*json.loads(next(iter(self.hierarchy.values()))),)
         return self.levels or (CLASS,)
+
+    @property
+    def wanted(self) -> str:
+        """What a sample needs to have a class, for error messages."""
+        if self.levels:
+            return f"the JSON keys {', '.join(self.levels)}, not empty"
+        return "a .cls member that is not empty, or keys of the JSON (--level)"
 
     def split(self, file: str) -> tuple[str, str]:
         """Return the name of the sample and the suffix of a member without its folder."""
@@ -109,16 +116,20 @@ def read_hierarchy(path: Path) -> dict[str, str]:
     if not levels or table.empty:
         raise InvalidData(f"{path}: expected the column class, one column for each level, coarse "
                           "to fine, and a row for each class")  # fmt: skip
-    for columns, what in (([CLASS], "the class"), (levels, "the path of the class")):
+    table = table.apply(lambda column: column.str.strip())  # as a class in the tars
+    empty = (table == "").any(axis=1)
+    if empty.any():
+        raise InvalidData(f"{path} row {empty.to_numpy().argmax() + 2}: a cell is empty")
+    for columns, what, advice in (
+        ([CLASS], "the class", "give each class one row"),
+        (levels, "the path of the class", "the last level must tell the classes apart"),
+    ):
         twice = table[table[columns].duplicated()]
         if len(twice):
             raise InvalidData(
                 f"{path} row {twice.index[0] + 2}: {what} '{twice.iloc[0][CLASS]}' is there twice; "
-                "the last level must tell the classes apart"
+                + advice
             )
-    empty = (table == "").any(axis=1)
-    if empty.any():
-        raise InvalidData(f"{path} row {empty.to_numpy().argmax() + 2}: a cell is empty")
     rows = table[levels].to_dict("records")
     return dict(zip(table[CLASS], map(json.dumps, rows), strict=True))
 
@@ -127,7 +138,7 @@ def index_shards(
     folder: Path | str,
     levels: Sequence[str] = (),
     *,
-    hierarchy: Path | None = None,
+    hierarchy: Path | str | None = None,
     skip_unlabelled: bool = False,
     last_dot: bool = False,
     replace_export: bool = False,
@@ -139,7 +150,8 @@ def index_shards(
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
         hierarchy: a CSV with the column ``class``, as in the tars, and a column for each level,
             coarse to fine; the last one tells the classes apart. A copy is kept beside the tars.
-            A sample whose JSON lacks the level has the class of its ``.cls`` member.
+            A sample whose JSON lacks the level, or has it empty, has the class of its ``.cls``
+            member.
         skip_unlabelled: leave samples without a class out, and list them in ``index_dropped.csv``.
         last_dot: the name of a sample ends at its last dot, not at the first one.
         replace_export: also replace the index that ``export_shards`` wrote, which has more facts.
@@ -149,8 +161,8 @@ def index_shards(
 
     Raises:
         InvalidData: a sample has no image or class, its members are not adjacent, or its key is
-            used twice in a shard; the tars hold no sample; the shards are compressed, or those
-            of an export.
+            used twice in a shard; the tars hold no sample, or none with a class; the shards are
+            compressed, or those of an export.
         UsageError: a level is given twice, several with a hierarchy, or the folder is a URL.
     """
     if is_url(folder):
@@ -170,15 +182,19 @@ def index_shards(
         )
     if hierarchy is not None and len(levels) > 1:
         raise UsageError("a hierarchy takes one class of a sample; give one level, or none")
-    paths = {} if hierarchy is None else read_hierarchy(hierarchy)
+    given = None if hierarchy is None else Path(hierarchy)
+    paths = read_hierarchy(given) if given else {}
     rules = SampleRules((*levels,), last_dot, skip_unlabelled, paths)
     reader = FileReader(folder)
     watched = track(tars, "Indexing shards", len(tars))
     rows = [row for tar in watched for row in describe_tar(tar, reader, rules)]
     reader.close()
     labelled = [row for row in rows if row["path"]]
-    if not labelled:
+    if not rows:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
+    if not labelled:
+        raise InvalidData(f"{folder}: none of {count_text(len(rows), 'sample')} has a class; "
+                          f"expected {rules.wanted}")  # fmt: skip
     index, classes = number_rows(pd.DataFrame(labelled), rules.names)
     index = index[index_columns(len(classes.levels))]
     parts = {str(name): rows for name, rows in index.groupby("shard")}
@@ -197,7 +213,7 @@ def index_shards(
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     dropped = [row for row in rows if not row["path"]]
-    _replace_rules(folder, rules, hierarchy, dropped)
+    _replace_rules(folder, rules, given, dropped)
     with TemporaryDirectory() as name:
         spill = Path(name)
         write_sidecars(folder, shards, classes, options={}, labels_sha256=labels, spill=spill)
@@ -307,21 +323,16 @@ def _describe_sample(
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
     known = _parse(_read_text(reader, tar.name, text, name), name) if text else {}
-    path = [known.get(level) for level in levels]
-    if label and (not levels or (rules.hierarchy and path == [None])):
+    path = ["" if known.get(level) is None else str(known[level]) for level in levels]
+    if label and (not levels or (rules.hierarchy and not path[0].strip())):
         path = [_class_of(_read_text(reader, tar.name, label, name), name)]
-    unlabelled = not path or any(value is None or not str(value).strip() for value in path)
+    unlabelled = not path or not all(map(str.strip, path))
     if unlabelled and not rules.skip_unlabelled:
-        wanted = (
-            f"the JSON keys {', '.join(levels)}, not empty"
-            if levels
-            else "a .cls member that is not empty, or keys of the JSON (--level)"
-        )
-        raise InvalidData(f"{name}: no class; expected {wanted}; --skip-unlabelled leaves such "
-                          "samples out")  # fmt: skip
-    found = json.dumps(dict(zip(levels or (CLASS,), map(str, path), strict=False)))
+        raise InvalidData(f"{name}: no class; expected {rules.wanted}; --skip-unlabelled leaves "
+                          "such samples out")  # fmt: skip
+    found = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
     if rules.hierarchy and not unlabelled:
-        one = str(path[0]).strip()
+        one = path[0].strip()
         if one not in rules.hierarchy:
             known_classes = some_of([*rules.hierarchy], 3)
             raise InvalidData(f"{name}: the hierarchy has no class '{one}'; add it (it has "

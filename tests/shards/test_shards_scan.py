@@ -213,7 +213,13 @@ def test_a_hierarchy_gives_the_levels_of_each_class(foreign: Path) -> None:
     [
         ("class,animal\n0,a\n", r"key s001: the hierarchy has no class '1'; add it \(it has 0\)"),
         ("class\n0\n", "expected the column class, one column for each level"),
-        ("class,animal\n0,a\n0,b\n", "row 3: the class '0' is there twice"),
+        (
+            "class,animal\n0,a\n0,b\n",
+            "row 3: the class '0' is there twice; give each class one row$",
+        ),
+        ("class,animal\n 0 ,a\n0,b\n", "row 3: the class '0' is there twice"),
+        ("class,animal\n,a\n,b\n", "row 2: a cell is empty"),
+        ("class,animal\n0,a\n1, \n", "row 3: a cell is empty"),
         ("class,animal\n0,a\n1,a\n", "row 3: the path of the class '1' is there twice"),
         ("class,animal\n0,a\n1,\n", "row 3: a cell is empty"),
     ],
@@ -265,11 +271,44 @@ def test_an_index_leaves_no_files_of_the_index_before(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("levels", "wanted"), [((), r"a \.cls member"), (("label",), "the JSON keys label, not empty")]
+)
+def test_a_set_without_any_class_is_named(
+    tmp_path: Path, levels: tuple[str, ...], wanted: str
+) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg b.jpg")
+    with pytest.raises(InvalidData, match=f"none of 2 samples has a class; expected {wanted}"):
+        index_shards(tmp_path, levels, skip_unlabelled=True)
+    write_tar(tmp_path / "x-0.tar", "")
+    with pytest.raises(InvalidData, match="its tars hold no sample"):
+        index_shards(tmp_path, levels, skip_unlabelled=True)
+
+
+def test_blanks_around_a_class_of_the_hierarchy_or_the_tar_do_not_count(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls", b" 1\n")
+    levels = hierarchy_of(tmp_path, "class,animal\n 1 , dog\n")
+    index_shards(tmp_path, hierarchy=str(levels))
+    assert [*pd.read_csv(tmp_path / "classes.csv")["name"]] == ["dog"]
+    verify_shards(tmp_path)
+
+
 def test_names_end_at_the_last_dot_if_asked_for(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "v1.2/a.0.jpg v1.2/a.0.cls v1.2/a.1.jpg v1.2/a.1.cls")
     with pytest.raises(InvalidData, match=r"key v1\.2/a: no image .*suffix '0\.jpg': give --last"):
         index_shards(tmp_path)
     assert [*index_shards(tmp_path, last_dot=True)["key"]] == ["v1.2/a.0", "v1.2/a.1"]
+    verify_shards(tmp_path)
+
+
+@pytest.mark.parametrize("known", [{}, {"label": None}, {"label": " "}])
+def test_a_sample_whose_key_is_empty_has_the_class_of_its_cls_member(
+    tmp_path: Path, known: dict[str, object]
+) -> None:
+    with webdataset.TarWriter(str(tmp_path / "x-0.tar")) as sink:
+        sink.write({"__key__": "a", "jpg": draw(0), "json": known, "cls": 7})
+    levels = hierarchy_of(tmp_path, "class,animal\n7,dog\n")
+    assert len(index_shards(tmp_path, ("label",), hierarchy=levels)) == 1
     verify_shards(tmp_path)
 
 
