@@ -93,7 +93,8 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
     if unread:
         named = some_of([f"'{label}'" for label in unread], 3)
         say(f"{count_text(len(unread), 'value')} have the vector of another: {named}; "
-            f"{options.encoder} does not know their letters: decide them by hand, or set "
+            f"{options.encoder} cannot tell them apart, as it does not know their characters or "
+            "cuts long labels off: decide them by hand, or for unknown characters set "
             "embed.encoder to a multilingual one")  # fmt: skip
     return Vectors(table["key"].tolist(), vectors, {**made_by, "prompt": options.prompt})
 

@@ -154,15 +154,15 @@ def fit_model(
     they share ancestors; the fewer values are below one, the more it counts. A text has the
     ancestors of the item that is named as its supercategory or its head noun. A value whose label a
     supercategory had before (``earlier``: from that name to its present one) is an example of it,
-    as are its texts, unless it was decided otherwise. Values whose labels the encoder cannot tell
-    apart are like others by their words, photos and ancestors only.
+    as are its texts, unless it was decided otherwise. Values and texts that the encoder cannot
+    tell apart are like others by their words, photos and ancestors only.
 
     Example:
         >>> taxonomy = pd.DataFrame({"supercategory": ["lake", "mine"], "definition": ["", ""]})
         >>> values = pd.DataFrame({"class_id": ["Q1", "Q2"], "instance_of": ["pond", "shaft"]})
         >>> texts = Vectors(["lake", "mine"], np.eye(2), {})
-        >>> model = fit_model(values, ["", ""], taxonomy, Vectors(["Q1", "Q2"], np.eye(2), {}),
-        ...     texts)
+        >>> model = fit_model(values, ["", ""], taxonomy,
+        ...     Vectors(["Q1", "Q2"], np.array([[1, 0.1], [0.1, 1]]), {}), texts)
         >>> [model.classes[i] for i in model.probabilities.argmax(axis=1)]
         ['lake', 'mine']
     """
@@ -180,10 +180,11 @@ def fit_model(
     above, of_ancestors = _ancestor_part(clusters, names, ancestry)
     of_photos = _photo_part(keys, used_vectors, label_vectors, image_vectors)
     own_vectors = label_vectors.vectors[[row_of[key] for key in keys]]
+    labels = [*clusters["instance_of"], *(taxonomy_vectors.ids[i] for i in used)]
     values, of_texts, scale = _reduce(
         own_vectors,
-        find_unread(clusters["instance_of"].tolist(), own_vectors),
         used_vectors,
+        find_unread(labels, np.concatenate([own_vectors, used_vectors])),
         [*clusters["instance_of"], *names],
         np.hstack([of_photos, of_ancestors]),
     )
@@ -404,20 +405,20 @@ def _ancestor_part(
 
 def _reduce(
     values: np.ndarray,
-    unread: np.ndarray,
     texts: np.ndarray,
+    unread: np.ndarray,
     words: Sequence[str],
     more: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values and texts in at most ``DIMENSIONS`` dimensions as int8, and the scale.
 
     The words of the labels are joined to the vectors: "railway bridge" must be near each "bridge";
-    so are more columns (N + T, E), of photos and ancestors. The vectors of ``unread`` values (N,)
-    say nothing and are left out.
+    so are more columns (N + T, E), of photos and ancestors. The vectors of ``unread`` labels and
+    texts (N + T,) say nothing and are left out.
     """
     both = np.concatenate([values, texts]).astype(np.float64)
     both = _unit_rows(both - values.mean(axis=0))
-    both[: len(values)][unread] = 0
+    both[unread] = 0
     hashed = _hashed([Counter(_words(label)) for label in words], WORDS)
     both = np.hstack([both, WORD_SHARE * _unit_rows(hashed), more])
     counts = np.repeat([1.0, TEXT_COUNT], [len(values), len(texts)])

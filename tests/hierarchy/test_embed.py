@@ -73,3 +73,20 @@ def test_values_that_the_encoder_cannot_tell_apart_are_named(context: StageConte
         "2 values have the vector of another: '熊猫', '茶杯'; offline:minilm"
     )
     assert "set embed.encoder to a multilingual one" in notes[0]
+
+
+@pytest.mark.parametrize("labels", [
+    ["熊猫", "old bridge over the long quiet river", "茶杯", "pub"],
+    ["old " * 300 + "bridge", "lake", "old " * 300 + "river", "pub"],
+    ["🦁", "old bridge over the long quiet river", "🐯", "pub"],
+])  # fmt: skip
+def test_values_of_one_vector_are_found_across_batches(
+    labels: list[str], context: StageContext
+) -> None:
+    values = VALUES.assign(class_id=["Q1", "Q2", "Q3", "Q4"], instance_of=labels)
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        embed_values(values, options=OPTIONS.model_copy(update={"batch_size": 2}), context=context)
+    assert len(notes) == 1
+    assert f"'{labels[0]}', '{labels[2]}'" in notes[0]
+    assert "does not know their characters or cuts long labels off" in notes[0]

@@ -29,7 +29,7 @@ from hgld.review.suggestions import (
 )
 
 LABELS = ("lake", "pond", "tarn", "mine shaft", "pit", "thing", "stuff", "lagoon")
-ANGLES = np.radians([0, 5, 9, 90, 95, 200, 210, 12])
+ANGLES = np.radians([0, 5, 9, 91, 95, 200, 210, 12])
 VECTORS = Vectors(list(LABELS), np.stack([np.cos(ANGLES), np.sin(ANGLES)], 1), {})
 TEXTS = Vectors(["lake", "mine"], np.array([[1.0, 0.0], [0.0, 1.0]]), {})
 TAXONOMY = table_of("taxonomy", [
@@ -97,6 +97,15 @@ def test_labels_that_the_encoder_cannot_tell_apart_are_not_like_each_other() -> 
     assert chances["known", "stuff"] > 0.7
     assert chances["same", "stuff"] < 0.6  # a guess
     assert chances["same", "pit"] > 0.7
+
+
+def test_a_value_with_the_vector_of_another_name_is_not_like_it() -> None:
+    same = VECTORS.vectors.copy()
+    same[LABELS.index("thing")] = TEXTS.vectors[0] + 2e-6  # as from another batch
+    model = fit_model(VALUES, [""] * 8, TAXONOMY, replace(VECTORS, vectors=same), TEXTS)
+    assert model is not None
+    chances = model.probabilities[LABELS.index("thing")]
+    assert chances.max() < 0.6  # a guess
 
 
 def test_drops_are_suggested_once_some_are_decided() -> None:
