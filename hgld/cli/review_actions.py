@@ -55,7 +55,8 @@ from hgld.review.taxonomy import (
     read_taxonomy_edits,
     rename_above,
 )
-from hgld.words import nearest
+from hgld.tasks import say
+from hgld.words import nearest, some_of
 
 if TYPE_CHECKING:
     from hgld.review.apply import Applied
@@ -448,10 +449,11 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     Each cluster is added whose name neither is nor was a supercategory. Its kind is the path of its
     clusters in the levels above (``distinct_names``). If supercategories have an empty kind, as
     after levels were added to the pipeline, only these are described: as the cluster is that holds
-    most of their values.
+    most of their values. Those without values in a cluster are named in a notice.
 
     Raises:
-        UsageError: the levels above are not clustered.
+        UsageError: the levels above are not clustered, or supercategories have an empty kind and
+            none of them has values in a cluster.
     """
     options, stage = runner.workspace.pipeline.cluster, runner.stage("review")
     columns = [f"level_{name}" for name in options.levels[:-1]]
@@ -469,12 +471,20 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     names = filled[[*columns, "cluster_name"]].map(proposed_name)
     largest = names.loc[filled.sort_values("values", ascending=False, kind="stable").index]
     paths = largest.to_numpy().tolist()
-    without = _clusters_of(runner, [n for n, k in present.values() if not k] if columns else [])
+    empty = [*dict.fromkeys(n for n, kind in present.values() if columns and not kind)]
     by_cluster = dict(zip(filled["cluster"], names.to_numpy().tolist(), strict=True))
-    if without:
-        own = [[*by_cluster[cluster][:-1], name] for name, cluster in without.items()]
+    if empty:
+        found = _clusters_of(runner, empty)
+        if unknown := [name for name in empty if name not in found]:
+            fault = (f"no cluster has decided values of {some_of(unknown, 10)}, so that their kind "
+                     "stays empty: describe them (`hgld taxonomy describe` with --kind), or remove "
+                     "them")  # fmt: skip
+            if not found:
+                raise UsageError(fault)
+            say(fault)
+        own = [[*by_cluster[cluster][:-1], name] for name, cluster in found.items()]
         above = distinct_names(own, options.levels)
-        return [TaxonomyEdit("describe", n, kind=KIND_SEPARATOR.join(above[n])) for n in without]
+        return [TaxonomyEdit("describe", n, kind=KIND_SEPARATOR.join(above[n])) for n in found]
     above = distinct_names(paths, options.levels)
     edits = dict[str, TaxonomyEdit]()
     for name in names["cluster_name"]:
@@ -488,7 +498,7 @@ def _clusters_of(runner: Runner, names: Iterable[str]) -> dict[str, int]:
     clusters = read_clusters(runner)
     cluster_of = dict(zip(value_keys(clusters), clusters["cluster"], strict=True))
     taxonomy, found = _open_taxonomy(runner), dict[str, int]()
-    for name in dict.fromkeys(names):
+    for name in names:
         own = [cluster_of[key] for key in taxonomy.decided_as(name) if key in cluster_of]
         if own:
             found[name] = min(own, key=lambda cluster: (-own.count(cluster), cluster))

@@ -71,11 +71,13 @@ def propose(runner: "Runner") -> None:
     """Add each cluster as a supercategory, with its levels above.
 
     If supercategories have no levels above yet, these get those of the cluster of most of their
-    values, and none is added.
+    values, and none is added. Those without decided values are named.
     """
     from hgld.cli.review_actions import proposed_edits
 
-    _make(runner, proposed_edits(runner))
+    with progress():
+        edits = proposed_edits(runner)
+    _make(runner, edits)
 
 
 @app.command("rename")

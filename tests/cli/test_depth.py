@@ -299,3 +299,24 @@ def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
     assert all(kinds[name].count(" > ") == 1 for name in ("church", "restaurant"))
     assert hgld(folder, "label") == 0
     assert len(rows_of(folder / "work" / "hierarchy.csv")) == 12
+
+
+def test_supercategories_without_values_are_named_as_kinds_are_proposed(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    decide_all(folder)
+    taxonomy = folder / "labels" / "taxonomy.csv"
+    rows = "church,made > house,\nlake,grown > water,\nrestaurant,{},\nunused,,\nempty,,\n"
+    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    fault = "no cluster has decided values of unused, empty"
+    for kind, code in (("", 0), ("made > inn", 2)):
+        text = f"supercategory,kind,definition\n{rows.format(kind)}"
+        taxonomy.write_text(text)
+        capsys.readouterr()
+        assert guarded(lambda: app(words)) == code
+        assert fault in capsys.readouterr().err
+        kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
+        assert [*kinds] == ["church", "lake", "restaurant", "unused", "empty"]
+        assert kinds["unused"] == kinds["empty"] == "" and " > " in kinds["restaurant"]
+    assert taxonomy.read_text() == text
