@@ -86,13 +86,15 @@ def pages() -> dict[Path, str]:
 
 
 def costs_text() -> str:
-    """Coefficients of the cost model, an image each, from the recorded figures."""
-    full, gallery = "bench-full-size", "bench-gallery"
+    """Coefficients of the cost model, of an image, a landmark or a process, from the figures."""
+    full, large, gallery, growth = (
+        f"bench-{name}" for name in ("full-size", "large-plan", "gallery", "growth")
+    )
     real = json.loads((RESULTS / "washington.json").read_text("utf-8"))
     fetch = load_pipeline(ROOT / "pipelines" / "gldv2.toml").fetch
     tars = next(d for d in fetch.downloads if d.url.startswith("train/"))
     train, listed, clean, index = 4_132_914, 2_343_356, 1_580_470, 761_757
-    rows = train + index + 117_577
+    rows, landmarks, planned = train + index + 117_577, 203_094 + 101_297, 50_000_000
     found: dict[str, dict[str, Any]] = {}
 
     def figure(file: str, what: str) -> float:
@@ -101,17 +103,37 @@ def costs_text() -> str:
         inside = what.split("; ")[-1]
         return float(next(r["value"] for r in rows[start:] if r["what"].strip().startswith(inside)))
 
-    def add(name: str, value: float, unit: str, source: str) -> None:
-        found[name] = {"value": float(f"{value:.6g}"), "unit": unit, "from": source}
+    def add(name: str, value: float, unit: str, source: str, of: str = "image") -> None:
+        found[name] = {"value": float(f"{value:.6g}"), "unit": unit, "of": of, "from": source}
 
     for stage, images in (("collect", rows), ("label", rows), ("plan", listed)):
-        time, memory = f"{stage} of 100% of GLDv2", f"{stage} of 100%: peak memory"
-        seconds, size = figure(full, time), figure(full, memory) * 1e6
-        add(f"{stage} time", seconds / images, "s", f"{full}.json: {time}, of {images:,} images")
-        add(f"{stage} memory", size / images, "B", f"{full}.json: {memory}, of {images:,} images")
-    memory = "batches of 100%: peak memory"
-    add("batches memory", figure(full, memory) * 1e6 / 10**8, "B",
-        f"{full}.json: {memory}, of {10**8:,} images")  # fmt: skip
+        time = f"{stage} of 100% of GLDv2"
+        source = f"{full}.json: {time}, of {images:,} images"
+        add(f"{stage} time", figure(full, time) / images, "s", source)
+    peak = {
+        work: figure(file, f"{work} of 100%: peak memory") * 1e6
+        for file, work in ((full, "collect"), (full, "label"), (full, "plan"), (full, "batches"),
+                           (large, "large plan"))
+    }  # fmt: skip
+    add("collect memory", peak["collect"], "B",
+        f"{full}.json: collect of 100%: peak memory, memory_gb = 1, of {rows:,} images",
+        "process")  # fmt: skip
+    add("label memory", peak["label"] / landmarks, "B",
+        f"{full}.json: label of 100%: peak memory, of {landmarks:,} landmarks",
+        "landmark")  # fmt: skip
+    # The imports and the parts in memory are in both peaks, so they are not an image's.
+    each = (peak["large plan"] - peak["plan"]) / (planned - listed)
+    source = (
+        f"{full}.json: plan of 100%: peak memory, of {listed:,} images, and "
+        f"{large}.json: large plan of 100%: peak memory, of {planned:,} images"
+    )
+    add("plan memory", each, "B", source)
+    add("plan base", peak["plan"] - each * listed, "B", "the same, of 0 images", "process")
+    add("batches memory", peak["batches"] / 10**8, "B",
+        f"{full}.json: batches of 100%: peak memory, of {10**8:,} images")  # fmt: skip
+    memory = "largest memory, stage"
+    add("evaluate memory", figure(growth, memory) * 2**20, "B",
+        f"{growth}.json: {memory}, on kept embeddings", "process")  # fmt: skip
     note = next(line for line in real["output"] if "batches of an epoch" in line)
     trained = int(re.search(r"images: [\d,]+ of ([\d,]+)", note)[1].replace(",", ""))
     measured = real["evaluation"]["protocol"]["gallery_images"]

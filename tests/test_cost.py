@@ -1,7 +1,16 @@
+import json
+
 import pytest
 
 from hgld.pipeline.cost import MACHINES, SIZES, coefficients, costs_as_markdown, estimate_cost
-from pipelines.record import ROOT, costs_text
+from hgld.words import size_text
+from pipelines.record import RESULTS, ROOT, costs_text
+
+
+@pytest.fixture
+def of() -> dict[str, float]:
+    """The coefficients by name."""
+    return {name: entry["value"] for name, entry in coefficients().items()}
 
 
 def test_the_coefficients_are_those_of_the_recorded_figures() -> None:
@@ -15,8 +24,50 @@ def test_hours_of_one_machine_are_the_sum_of_its_parts() -> None:
     assert estimate_cost(10**6).hours[1] == pytest.approx(10**6 * each / 3600)
 
 
+@pytest.mark.parametrize("machines", [8, 64])
+def test_machines_share_export_embedding_and_ranking_alone(
+    of: dict[str, float], machines: int
+) -> None:
+    alone = of["collect time"] + of["label time"] + of["plan time"]
+    shared = of["export time"] + of["embed time"] + 1_129 * of["rank time"]
+    hours = 10**8 * (alone + shared / machines) / 3600
+    assert estimate_cost(10**8).hours[machines] == pytest.approx(hours)
+
+
+@pytest.mark.parametrize("images", SIZES)
+def test_the_disk_has_tars_shards_and_embeddings(of: dict[str, float], images: int) -> None:
+    each = of["tars"] + of["shards"] + of["embeddings"]
+    assert estimate_cost(images).disk_bytes == pytest.approx(images * each)
+
+
+@pytest.mark.parametrize("images", SIZES)
+def test_tars_are_moved_once_and_shards_twice(of: dict[str, float], images: int) -> None:
+    each = of["tars"] + of["shards"] + of["shards"]
+    assert estimate_cost(images).moved_bytes == pytest.approx(images * each)
+
+
+def test_memory_is_that_of_evaluate_until_the_plan_has_more(of: dict[str, float]) -> None:
+    assert estimate_cost(10**6).memory_bytes == of["evaluate memory"] > of["collect memory"]
+    for images in (10**8, 10**9):
+        plan = of["plan base"] + images * of["plan memory"]
+        assert estimate_cost(images).memory_bytes == pytest.approx(plan)
+
+
+def test_memory_of_fifty_million_images_is_the_measured_peak_of_the_plan() -> None:
+    rows = json.loads((RESULTS / "bench-large-plan.json").read_text("utf-8"))["rows"]
+    peak = next(r["value"] for r in rows if r["what"] == "large plan of 100%: peak memory")
+    assert estimate_cost(50_000_000).memory_bytes == pytest.approx(peak * 1e6, rel=1e-4)
+
+
 def test_the_page_names_every_size_and_coefficient() -> None:
     page = costs_as_markdown()
     assert all(f"| {size:,} |" in page for size in SIZES)
     assert all(f"hours on {n}" in page for n in MACHINES)
     assert all(entry["from"] in page for entry in coefficients().values())
+
+
+@pytest.mark.parametrize("images", SIZES)
+def test_the_page_has_the_figures_of_each_size(images: int) -> None:
+    cost = estimate_cost(images)
+    sizes = map(size_text, (cost.disk_bytes, cost.memory_bytes, cost.moved_bytes))
+    assert f"| {images:,} | {' | '.join(sizes)} |" in costs_as_markdown()

@@ -28,7 +28,8 @@ class Cost:
     Attributes:
         images: how many.
         disk_bytes: of source tars, shards and embeddings.
-        memory_bytes: the largest table of one process, if ``memory_gb`` does not limit it.
+        memory_bytes: largest peak of one process over collect with ``memory_gb = 1``, the plan of
+            an export, and evaluate. Only that of the plan grows with the images.
         moved_bytes: tars read, shards written, and shards read once to embed them.
         hours: number of machines (2 cores each, no GPU) -> hours.
     """
@@ -43,34 +44,40 @@ class Cost:
         """Describe the cost in one line."""
         hours = ", ".join(f"{_digits(h)} h on {n}" for n, h in self.hours.items())
         return (
-            f"{self.images:,} images: disk {size_text(self.disk_bytes)}, largest table "
+            f"{self.images:,} images: disk {size_text(self.disk_bytes)}, memory "
             f"{size_text(self.memory_bytes)}, moved {size_text(self.moved_bytes)}; {hours} machines"
         )
 
 
 @cache
 def coefficients() -> dict[str, dict[str, Any]]:
-    """Name of each coefficient -> value, unit, and the file and figure that it comes from."""
+    """Name of each coefficient -> value, unit, what it is of, and the figure that it comes from."""
     path = Path(__file__).parent.parent / "templates" / "costs.json"
     found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
 def estimate_cost(images: int) -> Cost:
-    """Estimate the cost of a run; every part grows linearly, as the benchmarks show.
+    """Estimate the cost of a run.
+
+    Disk, bytes moved and hours grow linearly, as the benchmarks show. Memory does not: tables of
+    images are read in parts, and only the plan of an export holds numbers of each image.
 
     Example:
         >>> one, other = estimate_cost(1_000_000), estimate_cost(2_000_000)
         >>> other.disk_bytes == 2 * one.disk_bytes, one.hours[8] < one.hours[1]
         (True, True)
     """
-    of = {name: images * entry["value"] for name, entry in coefficients().items()}
+    of = {
+        name: entry["value"] * (images if entry["of"] == "image" else 1)
+        for name, entry in coefficients().items()
+    }
     alone = sum(of[f"{name} time"] for name in SERIAL)
     shared = sum(of[f"{name} time"] for name in SPREAD) + QUERIES * of["rank time"]
     return Cost(
         images,
         of["tars"] + of["shards"] + of["embeddings"],
-        max(of["collect memory"], of["plan memory"], of["batches memory"]),
+        max(of["collect memory"], of["plan base"] + of["plan memory"], of["evaluate memory"]),
         of["tars"] + 2 * of["shards"],
         {n: (alone + shared / n) / 3600 for n in MACHINES},
     )
@@ -83,8 +90,14 @@ def costs_as_markdown() -> str:
         "Estimates from measured coefficients; `hgld run PIPELINE --dry-run` prints that of the "
         "pipeline at hand. Download, scrape and training are not included. A machine has 2 cores "
         "and no GPU; collect, label and the plans run on one of them. Ranking is of "
-        f"{QUERIES:,} queries. The memory is that of the largest table in one process; "
-        "`collect.memory_gb` limits that of collect, which then goes to the disk.", "",
+        f"{QUERIES:,} queries.", "",
+        "The memory is the largest peak of one process over `collect`, the plan of `export` and "
+        "`evaluate`, which read tables of images in parts. `collect` joins within "
+        "`collect.memory_gb`, measured at 1 (default: a quarter of the machine's), and sorts the "
+        "rest on disk. `evaluate` ranks in parts. The plan holds numbers of each image (landmark, "
+        "place, order): a line through two measured sizes, the larger with 20 images a landmark. "
+        "`label` holds landmarks, not images, and the batches of an epoch are those of training; "
+        "neither is in the column.", "",
         "| images | disk | memory | moved | "
         + " | ".join(f"hours on {n}" for n in MACHINES) + " |",
         "|---|---|---|---|" + "---|" * len(MACHINES),
@@ -96,12 +109,12 @@ def costs_as_markdown() -> str:
     lines += [
         "", "## Coefficients", "",
         "`python -m pipelines.record pages` takes them from recorded figures.", "",
-        "| coefficient of an image | value | measured as |", "|---|---|---|",
+        "| coefficient | of a | value | measured as |", "|---|---|---|---|",
     ]  # fmt: skip
     for name, entry in coefficients().items():
         value = entry["value"]
         text = size_text(value) if entry["unit"] == "B" else f"{_digits(1e6 * value)} µs"
-        lines.append(f"| {name} | {text} | {entry['from']} |")
+        lines.append(f"| {name} | {entry['of']} | {text} | {entry['from']} |")
     return "\n".join(lines) + "\n"
 
 

@@ -201,7 +201,7 @@ def test_the_plan_prints_what_each_size_costs_and_fits_a_terminal(
     for cost in map(estimate_cost, (10**6, 5 * 10**6, 10**8, 10**9)):
         assert cost.describe() in " ".join(text.split())
         assert re.fullmatch(
-            r"[\d,]+ images: disk \S+ .B, largest table \S+ .B, moved \S+ .B; "
+            r"[\d,]+ images: disk \S+ .B, memory \S+ .B, moved \S+ .B; "
             r"\S+ h on 1, \S+ h on 8, \S+ h on 64 machines",
             cost.describe(),
         )
