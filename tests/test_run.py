@@ -126,12 +126,29 @@ def test_a_training_split_without_images_stops_the_run_after_collect(
     assert notes.ran == ["fetch", "collect"]
 
 
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/set", "nonsense://bucket/set"])
+def test_a_url_for_shards_that_is_refused_leaves_the_export_as_it_was(
+    run: Callable[..., Notes], pipeline: Path, url: str
+) -> None:
+    notes = Notes()
+    with pytest.raises(HgldError, match=f"^{url}"):
+        runner_of(pipeline, notes, f"export.out={url}").run()
+    assert notes.ran == []
+    run()
+    with pytest.raises(HgldError, match=f"^{url}"):
+        runner_of(pipeline, notes, f"export.out={url}").run_one("export", force=True)
+    runner = runner_of(pipeline, notes)
+    runner._require_as_made(runner.stage("evaluate"))
+    assert run().ran == []
+
+
 def test_options_that_fit_pass_the_check(run: Callable[..., Notes], pipeline: Path) -> None:
     runner = runner_of(pipeline, Notes(), *FITTING)
     run(*FITTING, until="label")
     export = runner.stage("export")
     runner._check_ahead(export, runner.stages)
     assert runner._checked == {
+        "hgld.shards.shard_url:check_url",
         "hgld.train:check_split",
         "hgld.train:check_training",
         "hgld.evaluate:check_evaluation",

@@ -147,17 +147,18 @@ def _require_web_address(url: str) -> str:
 
 def _require_shard_url(url: str) -> str:
     parts = urlsplit(url)
+    # First, since the other messages repeat the URL.
+    if ":" in parts.netloc.rpartition("@")[0] or parts.query:
+        raise ValueError(
+            f"the URL of {parts.scheme}:// holds credentials or a query; the driver reads "
+            "credentials from the environment or a profile"
+        )
     if "://" not in url or not (parts.netloc or parts.path.strip("/")):
         raise ValueError(f"{url!r} is not a URL; expected one such as s3://bucket/set")
     if "//" in parts.path.rstrip("/"):  # S3 has such folders, but its drivers do not list them
         raise ValueError(f"{url!r} has a folder without a name; expected one / between names")
     if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
         raise ValueError(f"{url!r} has a relative path; expected one such as file:///data/set")
-    if ":" in parts.netloc.rpartition("@")[0] or parts.query:
-        raise ValueError(
-            f"the URL of {parts.scheme}:// holds credentials or a query; the driver reads "
-            "credentials from the environment or a profile"
-        )
     return url.rstrip("/")
 
 

@@ -35,6 +35,8 @@ EXPECTED = {
     "dict_type": "a table",
     "model_type": "a table",
 }
+# user, password and signature of a URL
+CREDENTIALS = re.compile(r"(?<=://)[^\s'\"]*(?=@)|(?<=\?)[\w.-]+=[^\s'\"]*")
 
 
 @dataclass(frozen=True)
@@ -287,7 +289,8 @@ def _describe(error: ValidationError) -> str:
     shared = {item["loc"][2:] for item in found if item["loc"][:2] == ("train", "defaults")}
     inherited = [i["loc"][:2] == ("train", "runs") and i["loc"][3:] in shared for i in found]
     own = (item for item, again in zip(found, inherited, strict=True) if not again)
-    return "; ".join(_describe_one(item) for item in own)
+    text = "; ".join(_describe_one(item) for item in own)
+    return CREDENTIALS.sub("***", text)  # the message repeats the value that it refuses
 
 
 def _describe_one(item: Mapping[str, Any]) -> str:

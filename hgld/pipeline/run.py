@@ -223,15 +223,20 @@ class Runner:
         return True
 
     def _check_ahead(self, stage: Stage, ahead: Sequence[Stage]) -> None:
-        """Check options of later stages as soon as the tables for the check exist."""
+        """Check options of later stages as soon as the tables for the check exist.
+
+        Those of the stage itself are checked if that takes no tables; it checks the rest itself.
+        """
         earlier = self.stages[: self.stages.index(stage)]
         made = {name for other in earlier for name in other.writes}
         tables: dict[str, Any] = {}
         # A typo in an option of the last stage is found in the first minutes.
-        for later in ahead:
+        for later in (stage, *ahead):
             options = getattr(self.workspace.pipeline, later.name)
             for function, reads in later.checks.items():
                 if function in self._checked or not made.issuperset(reads):
+                    continue
+                if later is stage and reads:
                     continue
                 for name in reads:
                     tables[name] = tables[name] if name in tables else self.read(name, later)

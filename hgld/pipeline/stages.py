@@ -48,7 +48,8 @@ class Stage:
         checks: "module:function" -> names of tables. The function takes these tables and the
             stage's options, and refuses options that do not fit the data. It is called as soon as
             earlier stages have written the tables, so that a run does not stop for a typo after
-            hours of training.
+            hours of training. One that takes no tables is called before the stage itself, too, if
+            it runs alone: what it refuses leaves the stage as it was.
         aside: "module:function" that returns work for a separate process, or None; asked when an
             earlier stage of the same run begins, and waited for by this one.
         workers: module of the tasks that its worker processes do on several cores, which another
@@ -384,6 +385,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("source", "images", "hierarchy", "removals"),
         writes=("shards", "export_dropped"),
         in_parts=("images",),
+        checks={"hgld.shards.shard_url:check_url": ()},
         balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
         revision=3,
     ),

@@ -17,16 +17,29 @@ from typing import Any
 from uuid import uuid4
 
 from hgld.artifacts import Json, atomic_path
+from hgld.config import ExportOptions, StageContext
 from hgld.errors import HgldError, InvalidData
 from hgld.shards.index import read_manifest
 from hgld.shards.location import LOCATION
 from hgld.shards.sidecars import SIDECARS, outdated_files
-from hgld.storage import RemoteFolder
+from hgld.storage import DRIVERS, RemoteFolder
 from hgld.words import single_blanks
 
 WRITER = ".writer"  # lock of a folder of shards; it also shows that hgld wrote the folder
 TOKEN = ".token"  # file of the local folder with this export's name for itself
 SETTLED_S = 1.0  # longer than from the look for a writer to the write of the own name
+# A web server takes no files, and FTP's driver states no version by which a file is recognised.
+UNFIT = {"ftp", "http", "https"}
+
+
+def check_url(*, options: ExportOptions, context: StageContext) -> None:
+    """Refuse an ``export.out`` that shards cannot be written to, before any stage has started.
+
+    Raises:
+        HgldError: its scheme is unfit or unknown, or it cannot be reached.
+    """
+    if options.out is not None:
+        ShardUrl(options.out, context.state).remote.stat("manifest.json")
 
 
 class ShardUrl:
@@ -35,10 +48,19 @@ class ShardUrl:
     Args:
         url: of the folder for the shards.
         out: the local folder; exists before ``held``.
+
+    Raises:
+        HgldError: shards cannot be written to URLs of this scheme.
     """
 
     def __init__(self, url: str, out: Path) -> None:
         self.remote, self.out = RemoteFolder(url), out
+        scheme = url.partition("://")[0].lower()
+        if scheme in UNFIT:
+            raise HgldError(
+                f"{self.remote.location()}: shards cannot be written to {scheme}://; expected "
+                f"file, {', '.join(DRIVERS)}"
+            )
 
     def require_own(self, labels_sha256: str, options: Mapping[str, Any]) -> None:
         """Refuse files that hgld did not write, and another export, since both would be deleted.

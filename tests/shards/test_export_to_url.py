@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from hgld.cli import app, guarded
-from hgld.config import ExportOptions, SamplingOptions
+from hgld.config import ExportOptions, SamplingOptions, load_pipeline
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.report.examples import Images, class_paths
 from hgld.shards import export_shards, read_image, read_index, verify_shards
@@ -238,6 +238,14 @@ def test_a_scheme_that_no_driver_reads_is_one_line_before_anything_is_written(wo
     assert not (world.folder / "far").exists()
 
 
+@pytest.mark.parametrize("scheme", ["ftp", "http", "https"])
+def test_a_scheme_that_takes_no_shards_is_refused_by_name(world: World, scheme: str) -> None:
+    says = f"^{scheme}://me@x/y: shards cannot be written to {scheme}://; expected file, s3, gs, "
+    with pytest.raises(HgldError, match=says):
+        export(world, f"{scheme}://me@x/y")
+    assert not (world.folder / "far").exists()
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "says"),
     [
@@ -374,6 +382,21 @@ def test_a_url_with_credentials_is_refused_before_it_reaches_a_file(url: str, sa
     if "://" in url:
         with pytest.raises(ValueError, match=says):
             SamplingOptions(folder=url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://KEY12345:SECRET12345@bucket/set", "s3://***@bucket/set"),
+        ("s3://KEY12345:SECRET12345@bucket//set", "s3://***@bucket//set"),
+        ("s3://bucket/set?X-Amz-Signature=12345", "s3://bucket/set?***"),
+    ],
+)
+@pytest.mark.parametrize("option", ["export.out", "train.batches.folder"])
+def test_the_refusal_of_a_pipeline_masks_credentials(option: str, url: str, shown: str) -> None:
+    with pytest.raises(UsageError, match="holds credentials or a query") as raised:
+        load_pipeline(Path("pipelines/quickstart.toml"), [f"{option}={url}"])
+    assert f"(found '{shown}')" in str(raised.value) and "12345" not in str(raised.value)
 
 
 def test_a_password_in_a_url_reaches_no_output(capfd: pytest.CaptureFixture[str]) -> None:
