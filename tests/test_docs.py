@@ -171,5 +171,5 @@ def test_every_public_module_and_command_has_a_page() -> None:
 
 
 def test_the_site_is_built_by_ci_with_broken_links_as_errors() -> None:
-    assert "make docs" in Path(".ci/run").read_text()
+    assert re.search(r"^make [^#\n]*\bdocs\b", Path(".ci/run").read_text(), re.MULTILINE)
     assert "mkdocs build --strict" in Path("Makefile").read_text()
