@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +103,11 @@ class LabelFile:
             kinds = self.kinds()
             labels = {kind: int((kinds == kind).sum()) for kind in KINDS}
         else:
+            above = self.above[self.labelled]
+            # By path, since a name may be there again below another parent.
             labels = {
-                str(name): number for name, number in self.above[self.labelled].nunique().items()
+                str(name): len(above.iloc[:, : depth + 1].drop_duplicates())
+                for depth, name in enumerate(above)
             }
         return {
             "labelled": int(self.labelled.sum()),
@@ -147,7 +149,7 @@ def read_label_file(path: Path) -> LabelFile:
 
     Raises:
         InvalidData: no such file or column, an id twice, a kind that does not exist, a label that
-            has two kinds, a class that has two parents.
+            has two kinds, a class that has two paths.
     """
     header = read_header(path, NEEDED)
     # A release calls the number "class_id_" if a level is called "class_id".
@@ -181,7 +183,7 @@ def read_label_file(path: Path) -> LabelFile:
         "class" if of_classes else LEVEL_NAMES[-1],
         paths,
     )
-    _require_tree(file)
+    _require_one_path(file)
     return file
 
 
@@ -194,20 +196,26 @@ def _require_known_kinds(labels: pd.DataFrame, path: Path) -> None:
         raise InvalidData(f"{path} row {_row(path, wrong)}: {expected}{nearest(kind, KINDS)}")
 
 
-def _require_tree(file: LabelFile) -> None:
-    """Require that a class has one parent, and with it one path."""
-    above = file.above[file.labelled]
-    for parents, names in pairwise(column for _, column in above.items()):
-        # Each row is compared with the first row of its label.
-        first = parents.groupby(names).transform("first")
-        torn = parents != first
-        if not torn.any():
-            continue
-        name, here, there = (column[torn].iloc[0] for column in (names, parents, first))
+def _require_one_path(file: LabelFile) -> None:
+    """Require that a label has one kind, and a class one path.
+
+    Groups of one name below different parents are different groups.
+    """
+    labels = file.labels[file.labelled]
+    paths, names = labels["natural_or_human_made"], labels["hierarchical_label"]
+    if file.paths is not None:
+        names = labels["category"]
+        above = file.above[file.labelled].to_numpy().tolist()
+        paths = pd.Series([KIND_SEPARATOR.join(one) for one in above], names.index, dtype=str)
+    # Each row is compared with the first row of its name.
+    first = paths.groupby(names).transform("first")
+    torn = paths != first
+    if torn.any():
+        name, here, there = (column[torn].iloc[0] for column in (names, paths, first))
         fault = f"'{name}' is {here} here and {there} above; a label has one kind"
         if file.paths is not None:
-            fault = f"{names.name} '{name}' is below '{here}' here and below '{there}' above; "
-            fault += "a class has one parent"
+            fault = f"'{name}' is below '{here}' here and below '{there}' above; "
+            fault += "a class has one path"
         row = _row(file.path, torn.reindex(file.labels.index, fill_value=False))
         raise InvalidData(f"{file.path} row {row}: {fault}")
 

@@ -156,7 +156,7 @@ def test_levels_that_one_side_lacks_are_named(tmp_path: Path) -> None:
     a = save_classes(tmp_path / "a.csv", "train,0,life,insect,ant", "train,1,life,mammal,cat")
     (tmp_path / "b.csv").write_text(
         "split,class_id,root,realm,family,class\n"
-        "train,0,life,land,insect,ant\ntrain,1,Life,sea,mammal,cat\n"
+        "train,0,life,land,insect,ant\ntrain,1,Life,land,mammal,cat\n"
     )
     found = compare_labels(read_labels(a), read_labels(tmp_path / "b.csv"))
     assert found.levels == {"root": 1, "group / family": 2}
