@@ -33,7 +33,7 @@ from hgld.hierarchy.scrape.answers import (
     lookup_key,
     wiki_of,
 )
-from hgld.hierarchy.scrape.items import open_items
+from hgld.hierarchy.scrape.items import DumpedItems, open_items
 from hgld.hierarchy.scrape.subclasses import Knowledge
 from hgld.tasks import say
 from hgld.words import count_text, spoken_name
@@ -181,7 +181,13 @@ class Linker:
             if one.qid == NONE:
                 links[name] = Link(reason="none", detail=one.place)
             elif not item.item_id:
-                links[name] = Link(reason="gone", detail=f"{one.place}: {one.text} does not exist")
+                missing = f"{one.place}: {one.text} does not exist"
+                if one.qid and isinstance(self.items, DumpedItems):
+                    missing += (
+                        " in the dump; if the item was merged, give the id of the one that it was "
+                        "merged into: dumps hold no merged items"
+                    )
+                links[name] = Link(reason="gone", detail=missing)
             else:
                 links[name] = Link(item, one.column)
         return links

@@ -407,6 +407,11 @@ def test_a_dump_leads_to_the_same_items_without_a_request(
     there = table(folder, "linked.csv")[columns]
     # A dump has no redirects: "old wolf" names an item that was merged.
     assert here.to_numpy().tolist() == there[there["name"] != "old wolf"].to_numpy().tolist()
+    assert set(pd.read_csv(tmp_path / "unlinked.csv").query("reason == 'gone'")["detail"]) == {
+        f"links.csv row {row}: {qid} does not exist in the dump; if the item was merged, give the "
+        "id of the one that it was merged into: dumps hold no merged items"
+        for row, qid in ((2, "Q9"), (4, "Q404"))
+    }
     assert "Vulpes" in set(pd.read_csv(tmp_path / "values.csv")["instance_of"])
 
 
