@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import pandas as pd
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from hgld.artifacts import ARTIFACTS
@@ -617,24 +620,49 @@ def test_photos_may_contradict_a_single_item(seen: float, reason: str) -> None:
     assert (link.reason, link.photo_score) == (reason, "" if reason else "0.290")
 
 
+MERCURY = {
+    "Q308": "A picture of a Mercury: planet of the Solar System",
+    "Q925": "A picture of a mercury: chemical element with symbol Hg, a metal",
+    "Q1150": "A picture of a Mercury: Roman god of commerce",
+}
+
+
+def photo_cosines(clip: Path, photos: Path, texts: Mapping[str, str]) -> dict[str, float]:
+    """Cosine of the mean of the photos' unit vectors and each text's, by open_clip alone."""
+    name = f"local-dir:{clip}"
+    model, prepare = open_clip.create_model_from_pretrained(name)
+    images = torch.stack([prepare(Image.open(path)) for path in sorted(photos.iterdir())])
+    tokens = open_clip.get_tokenizer(name)([*texts.values()])
+    with torch.inference_mode():
+        mean = F.normalize(model.eval().encode_image(images), dim=-1).mean(0)
+        cosines = F.normalize(model.encode_text(tokens), dim=-1) @ F.normalize(mean, dim=0)
+    return dict(zip(texts, cosines.tolist(), strict=True))
+
+
 def test_a_clip_compares_photos_with_candidates(tmp_path: Path) -> None:
     save_clip(make(tmp_path / "clip"))
-    for name in ("Saturn", "nothing", "007"):
+    for name in ("Saturn", "nothing", "007", "Mercury"):
         Image.new("RGB", (40, 40), "red").save(make(tmp_path / "photos" / name) / "1.png")
+    Image.radial_gradient("L").convert("RGB").save(tmp_path / "photos" / "Mercury" / "2.png")
     (make(tmp_path / "labels") / "taxonomy.csv").write_text("supercategory,kind,definition\n")
     (tmp_path / "mine.toml").write_text(PIPELINE.replace("offline:minilm", "local-dir:clip"))
     (tmp_path / "labels.csv").write_text("name,qid\n")
-    done = from_table(tmp_path, tmp_path, "embed.device=cpu")
+    settings = ["embed.device=cpu", "link.margin=2", "link.sure=1"]  # all names stay ambiguous
+    done = from_table(tmp_path, tmp_path, *settings)
     assert done.returncode == 0, done.stderr
     sheet = pd.read_csv(tmp_path / "link_review.csv", keep_default_na=False).set_index("name")
     assert re.fullmatch(r"Q193\d* \(-?0\.\d{3}\); Q193\d* .*", sheet.loc["Saturn", "photo_scores"])
+    seen = dict(re.findall(r"(Q\d+) \((-?0\.\d{3})\)", sheet.loc["Mercury", "photo_scores"]))
+    cosines = photo_cosines(tmp_path / "clip", tmp_path / "photos" / "Mercury", MERCURY)
+    assert len({f"{cosine:.3f}" for cosine in cosines.values()}) == len(MERCURY)
+    assert {key: float(text) for key, text in seen.items()} == pytest.approx(cosines, abs=6e-4)
     assert sheet.loc["nothing", "photo_scores"] == ""
     assert "'007" in sheet.index  # a spreadsheet would make 7 of it
     pipeline = load_pipeline(tmp_path / "mine.toml", ['export.licenses=["*", "unknown"]'])
     runner = Runner(Workspace(tmp_path / "mine.toml", pipeline, tmp_path), "", Notes())
-    assert set(link_photos(runner)["key"]) == {"Saturn", "nothing", "007"}
+    assert set(link_photos(runner)["key"]) == {"Saturn", "nothing", "007", "Mercury"}
     sheet.reset_index().assign(qid="none").to_csv(tmp_path / "link_review.csv", index=False)
-    again = from_table(tmp_path, tmp_path, "embed.device=cpu")
+    again = from_table(tmp_path, tmp_path, *settings)
     assert "edits that are not applied; run `hgld link mine.toml --work" in again.stderr
 
 
