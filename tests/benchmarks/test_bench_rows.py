@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import evaluate_stage, measures, review_keys, training
+from tests.benchmarks import evaluate_stage, gallery_growth, measures, review_keys, training
 from tests.benchmarks.measures import Row, aim_over_products
 
 
@@ -48,6 +48,14 @@ def test_the_parts_of_a_training_step_are_its_whole() -> None:
     parts = ("data", "model", "loss", "optimizer", "logging")
     assert sum(found[part] for part in parts) == pytest.approx(found["all"])
     assert all(found[part] > 0 for part in parts)
+
+
+def test_the_growth_of_the_stage_s_memory_is_that_over_all_sizes() -> None:
+    stage = [600.0, 900.0, 1500.0, 500.0]
+    sizes = (1_000_000, 4_000_000, 16_000_000, 40_000_000)
+    _, spread, largest, _ = gallery_growth.memory_rows([1.0] * 4, stage, sizes, "x")
+    assert "stage, largest over smallest" in spread.what
+    assert (spread.value, spread.most, largest.value) == (3.0, None, 1500.0)
 
 
 def test_the_rest_of_the_evaluate_stage_is_measured() -> None:
