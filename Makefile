@@ -40,6 +40,7 @@ bench: install
 	$(BIN)/python -m tests.benchmarks --part keys --part hierarchies --out bench-classes$(CPU).json
 	$(BIN)/python -m tests.benchmarks --part libraries --out bench-libraries$(CPU).json
 	$(BIN)/python -m tests.benchmarks --part full-size --out bench-full-size$(CPU).json
+	$(BIN)/python -m tests.benchmarks --part large-plan --out bench-large-plan$(CPU).json
 
 bench: CPU := $(HGLD_CPU:%=-%)
 
