@@ -72,13 +72,19 @@ class SampleRules:
             return f"the JSON keys {', '.join(self.levels)}, not empty"
         return "a .cls member that is not empty, or keys of the JSON (--level)"
 
-    def split(self, file: str) -> tuple[str, str]:
-        """Return the name of the sample and the suffix of a member without its folder."""
-        if self.last_dot and not file.startswith("."):
+    def split(self, name: str) -> tuple[str, str]:
+        """Return the key of the sample that a member belongs to, and the member's suffix.
+
+        Example:
+            >>> SampleRules().split("v1.2/cat.1.jpg"), SampleRules(last_dot=True).split("cat.1.jpg")
+            (('v1.2/cat', '1.jpg'), ('cat.1', 'jpg'))
+        """
+        folder, slash, file = name.rpartition("/")
+        if self.last_dot and "." in file:
             stem, _, suffix = file.rpartition(".")
-            return stem or file, suffix
-        stem, _, suffix = file.partition(".")
-        return stem, suffix
+        else:
+            stem, _, suffix = file.partition(".")
+        return folder + slash + stem, suffix
 
     def write(self, folder: Path) -> None:
         """Write the rules beside the tars, if they are not the default ones."""
@@ -291,8 +297,7 @@ def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
             )
         if not member.stem:  # a hidden file, as macOS packs: webdataset's readers skip it, too
             continue
-        folder, slash, file = member.name.rpartition("/")
-        own = folder + slash + rules.split(file)[0]
+        own, _ = rules.split(member.name)
         if own != key and members:
             yield key, members
             members = []
@@ -313,7 +318,7 @@ def _describe_sample(
 ) -> dict[str, Any]:
     name = f"{tar}: key {key}"
     levels = rules.levels
-    by_suffix = {rules.split(m.name.rpartition("/")[2])[1].lower(): m for m in members}
+    by_suffix = {rules.split(m.name)[1].lower(): m for m in members}
     if len(by_suffix) < len(members):
         raise InvalidData(f"{name}: a member stands twice; give each sample its own key")
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)

@@ -24,11 +24,12 @@ import webdataset
 from PIL import Image
 from torch import Tensor
 from webdataset.gopen import rewrite_url
+from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander, url_opener
 
 from hgld.errors import InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
-from hgld.shards.foreign import IMAGES
+from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
 from hgld.shards.read import Transform
 from hgld.tasks import track
@@ -149,9 +150,9 @@ def batches(
         classes_per_batch: P.
         images_per_class: K.
         transform: converts a PIL image in RGB to a tensor.
-        rows: rows of the index of these shards; labels are then (B, L), and the batches those of
-            ``BatchLoader`` with ``reader="stream"`` and one lane. None: groups samples as they
-            come, and labels are (B,) numbers of the classes.
+        rows: rows of the index of these shards, whose keys may have dots (``last_dot``). Labels
+            are then (B, L), and the batches those of ``BatchLoader`` with ``reader="stream"`` and
+            one lane. None: groups samples as they come, and labels are (B,) numbers of the classes.
         seed: of plan, augmentation and draws.
         rank: of this process.
         world_size: processes that share each batch.
@@ -180,12 +181,15 @@ def batches(
         number = partial(_number_of, label=label)
         group = group_by_class(classes_per_batch, images_per_class, number, window, seed)
         source: Any = webdataset.SimpleShardList(shards)
+        read: Any = _read_tars
         stages: list[Any] = [group, _Numbered(number)]
     else:
         planned = _Planned(rows, BatchPlan(Samples.of_index(rows), options, seed=seed), shards)
         source, stages = planned.shards, [planned]
+        last_dot = bool(rows["key"].str.contains(r"\.[^/]*$").any())
+        read = partial(_read_tars, split=_split_at_last_dot if last_dot else base_plus_ext)
     load = _Load(transform, part, seed)
-    return webdataset.DataPipeline(source, _read_tars, *stages, webdataset.split_by_worker, load)
+    return webdataset.DataPipeline(source, read, *stages, webdataset.split_by_worker, load)
 
 
 def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0) -> list[str]:
@@ -248,9 +252,19 @@ def _refuse_commands(urls: Iterable[str], pipe: bool) -> None:
         )
 
 
-def _read_tars(shards: Iterable[dict[str, str]]) -> Iterator[Sample]:
+def _split_at_last_dot(name: str) -> tuple[str | None, str]:
+    """Key and suffix of a member; hidden files have no key, as in webdataset."""
+    hidden = name.rpartition("/")[2].startswith(".")
+    return (None, "") if hidden else SampleRules(last_dot=True).split(name)
+
+
+def _read_tars(
+    shards: Iterable[dict[str, str]],
+    split: Callable[[str], tuple[str | None, str | None]] = base_plus_ext,
+) -> Iterator[Sample]:
+    """Yield the samples of shards; ``split`` gives the key and the suffix of a member."""
     try:
-        yield from webdataset.tarfile_to_samples()(shards)
+        yield from group_by_keys(tar_file_expander(url_opener(shards)), split)
     except tarfile.TarError as error:  # its arguments: "REASON @ STREAM", the stream, the URL
         reason, url = str(error.args[0]).partition(" @ ")[0], error.args[-1]
         raise InvalidData(f"{url}: {reason}; get the shard again") from error
@@ -372,7 +386,8 @@ class _Load:
             yield torch.stack(images), torch.as_tensor(np.array(labels[self.part])), keys
 
     def _image(self, sample: Sample) -> Image.Image:
-        name = next((key for key in sample if key.rpartition(".")[2].lower() in IMAGES), None)
+        names = (name for name in (*IMAGES, *sample) if name in sample)  # as the index takes them
+        name = next((name for name in names if name.rpartition(".")[2].lower() in IMAGES), None)
         if name is None:
             raise InvalidData(f"{_name_of(sample)}: has no image")
         try:

@@ -1,8 +1,10 @@
 """Batches through webdataset's own stages, over hgld's shards and others."""
 
 import gc
+import io
 import json
 import shutil
+import tarfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,9 @@ import webdataset
 from torch.utils.data import DataLoader
 
 from hgld.errors import InvalidData, UsageError
-from hgld.shards import BatchLoader, BatchOptions, read_index
+from hgld.shards import BatchLoader, BatchOptions, index_shards, read_index
 from hgld.shards.webdataset import batches, group_by_class, write_shards
-from tests.shards.shard_world import make_world
+from tests.shards.shard_world import draw, make_world
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -55,6 +57,32 @@ def test_with_an_index_its_batches_are_those_of_the_stream_reader(folder: Path, 
         for (images, labels, keys), (i, x, numbers) in zip(found, expected, strict=True):
             assert keys == rows["key"][numbers.tolist()].tolist()
             assert torch.equal(labels, x) and torch.equal(images, i)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_names_of_samples_may_have_dots_as_in_the_index(tmp_path: Path, workers: int) -> None:
+    urls = [str(tmp_path / f"v1.2-{shard}.tar") for shard in range(2)]
+    for shard, url in enumerate(urls):
+        with tarfile.open(url, "w") as tar:
+            for n in range(8):
+                name, image = f"v1.2/s.{shard}{n}", draw(8 * shard + n)
+                for member, data in (
+                    (f"v1.2/._s.{n}.jpg", b"hidden"),
+                    (f"{name}.png", draw(99)),
+                    (f"{name}.jpg", image),
+                    (f"{name}.cls", b"%d" % (n // 4)),
+                ):
+                    info = tarfile.TarInfo(member)
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    rows = index_shards(tmp_path, last_dot=True)
+    shape = BatchOptions(2, 2, order="shards")
+    loader = BatchLoader(tmp_path, rows, flipped, shape, seed=5, reader="stream")
+    pipeline = batches(urls, 2, 2, flipped, rows=rows, seed=5)
+    found = list(DataLoader(pipeline, None, num_workers=workers))
+    expected = {tuple(rows["key"][n.tolist()]): i for i, _, n in loader}
+    assert len(found) == len(expected) == 4
+    assert all(torch.equal(images, expected[tuple(keys)]) for images, _, keys in found)
 
 
 def test_workers_share_the_batches_of_an_epoch(folder: Path) -> None:
