@@ -61,7 +61,7 @@ def compare(
     out: Annotated[Path | None, out_option("Write the labels of each landmark as CSV.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two sets of labels, level by level: same, moved, lost, added."""
+    """Compare two sets of labels by level: same, moved, lost, added."""
     from hgld.hierarchy.label_comparison import compare_labels, read_labels
 
     _check_split(split)
