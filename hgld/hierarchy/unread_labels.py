@@ -45,7 +45,7 @@ def find_unread(labels: Sequence[str], vectors: np.ndarray) -> np.ndarray:
 def _plain(label: str) -> str:
     letters = unicodedata.normalize("NFKD", label.casefold())
     letters = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    # Marks that are no accents are vowels, as in Hindi, so they stay beside letters and numbers.
+    # Marks other than accents are vowels, as in Hindi, so they stay beside letters and numbers.
     kept = (letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in letters)
     plain = " ".join("".join(kept).split())
     return plain if any(map(str.isalnum, plain)) else label

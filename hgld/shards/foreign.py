@@ -43,7 +43,7 @@ CLASS = "class"  # the level of a .cls member; the column of a hierarchy that ha
 
 @dataclass(frozen=True)
 class SampleRules:
-    """How samples and their classes are found in the tars.
+    """Rules that find samples and their classes in the tars.
 
     Attributes:
         levels: keys of the JSON, coarse to fine; none: the ``.cls`` member.
@@ -67,7 +67,7 @@ class SampleRules:
 
     @property
     def wanted(self) -> str:
-        """What a sample needs to have a class, for error messages."""
+        """Describe the parts of a sample that state its class, for error messages."""
         if self.levels:
             return f"the JSON keys {', '.join(self.levels)}, not empty"
         return "a .cls member that is not empty, or keys of the JSON (--level)"
