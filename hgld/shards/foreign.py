@@ -25,7 +25,14 @@ from hgld.images import Undecodable, read_size
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
-from hgld.shards.schema import IMAGE_CRC32, MOST_IMAGE, MOST_TEXT, index_columns, is_shard_name
+from hgld.shards.schema import (
+    IMAGE_CRC32,
+    INDEX_AGAIN,
+    MOST_IMAGE,
+    MOST_TEXT,
+    index_columns,
+    is_shard_name,
+)
 from hgld.shards.sidecars import DROPPED, HIERARCHY, RULES, write_sidecars
 from hgld.shards.tar import Member, padding, scan_tar
 from hgld.storage import is_url, local_folder
@@ -101,12 +108,21 @@ class SampleRules:
 
     @classmethod
     def read(cls, folder: Path) -> "SampleRules | None":
-        """Return the rules that a folder was indexed by; None for the default ones."""
+        """Return the rules that a folder was indexed by; None for the default ones.
+
+        Raises:
+            InvalidData: the file of the rules, or of the hierarchy, was changed.
+        """
         if not (folder / RULES).is_file():
             return None
         facts: dict[str, Any] = Json(RULES).read(folder / RULES)
-        hierarchy = read_hierarchy(folder / HIERARCHY) if facts["hierarchy"] else {}
-        return cls((*facts["levels"],), facts["last_dot"], facts["skip_unlabelled"], hierarchy)
+        try:
+            levels, last_dot = (*facts["levels"],), facts["last_dot"]
+            skip_unlabelled, has_hierarchy = facts["skip_unlabelled"], facts["hierarchy"]
+        except (KeyError, TypeError):
+            raise InvalidData(f"{folder / RULES}: no rules of an index; {INDEX_AGAIN}") from None
+        hierarchy = read_hierarchy(folder / HIERARCHY) if has_hierarchy else {}
+        return cls(levels, last_dot, skip_unlabelled, hierarchy)
 
 
 def read_hierarchy(path: Path) -> dict[str, str]:
@@ -118,8 +134,9 @@ def read_hierarchy(path: Path) -> dict[str, str]:
     """
     header = read_header(path, (CLASS, "a column for each level"))
     levels = [name for name in header if name != CLASS]
-    table = read_csv(path, dict.fromkeys((CLASS, *levels), "text"))
-    if not levels or table.empty:
+    # An empty file has no levels, and cannot be read as a table.
+    table = read_csv(path, dict.fromkeys((CLASS, *levels), "text")) if levels else pd.DataFrame()
+    if table.empty:
         raise InvalidData(f"{path}: expected the column class, one column for each level, coarse "
                           "to fine, and a row for each class")  # fmt: skip
     table = table.apply(lambda column: column.str.strip())  # as a class in the tars

@@ -213,6 +213,7 @@ def test_a_hierarchy_gives_the_levels_of_each_class(foreign: Path) -> None:
     [
         ("class,animal\n0,a\n", r"key s001: the hierarchy has no class '1'; add it \(it has 0\)"),
         ("class\n0\n", "expected the column class, one column for each level"),
+        ("", "expected the column class, one column for each level"),
         (
             "class,animal\n0,a\n0,b\n",
             "row 3: the class '0' is there twice; give each class one row$",
@@ -227,6 +228,16 @@ def test_a_hierarchy_gives_the_levels_of_each_class(foreign: Path) -> None:
 def test_a_hierarchy_that_does_not_fit_is_refused(foreign: Path, rows: str, says: str) -> None:
     with pytest.raises(InvalidData, match=says):
         index_shards(foreign, hierarchy=hierarchy_of(foreign, rows))
+
+
+@pytest.mark.parametrize("rules", ["{}", '{"levels": 3}'])
+def test_changed_rules_of_an_index_are_refused(foreign: Path, rules: str) -> None:
+    index_shards(foreign)
+    (foreign / "index_rules.json").write_text(rules)
+    with pytest.raises(
+        InvalidData, match=r"index_rules\.json: no rules of an index; make it again"
+    ):
+        verify_shards(foreign)
 
 
 def test_samples_without_a_class_are_left_out_and_listed(tmp_path: Path) -> None:
