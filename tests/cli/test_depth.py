@@ -61,6 +61,14 @@ def decide_all(folder: Path) -> None:
     assert hgld(folder, "review", "--apply") == 0
 
 
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A folder with three levels above the landmarks, and a decision on every value."""
+    made = deepen(made, 3, tmp_path / "deep")
+    decide_all(made)
+    return made
+
+
 @pytest.mark.parametrize("above", TAXONOMIES)
 def test_the_commands_make_paths_of_any_depth(
     made: Path, tmp_path: Path, above: int, capsys: pytest.CaptureFixture[str]
@@ -178,11 +186,7 @@ def test_a_fault_of_the_taxonomy_is_one_line_with_its_row(
     assert says in " ".join(capsys.readouterr().err.split())
 
 
-def test_taxonomy_edits_follow_the_levels(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
-    decide_all(folder)
+def test_taxonomy_edits_follow_the_levels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--work", str(folder / "work"), "--now", "2026-11-22"]
 
     def taxonomy(action: str, *words: str) -> int:
@@ -202,10 +206,8 @@ def test_taxonomy_edits_follow_the_levels(
 
 
 def test_a_class_above_is_renamed_in_one_entry_and_taken_back(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
-    decide_all(folder)
     decisions = len(rows_of(folder / "labels" / "decisions.csv"))
     where = ["--work", str(folder / "work"), "--now", "2026-11-22"]
 
@@ -281,10 +283,8 @@ def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
 
 
 def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
-    decide_all(folder)
     taxonomy = folder / "labels" / "taxonomy.csv"
     taxonomy.write_text("supercategory,kind,definition\nchurch,,\nlake,,\nrestaurant,,\n")
     capsys.readouterr()
@@ -302,10 +302,8 @@ def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
 
 
 def test_supercategories_without_values_are_named_as_kinds_are_proposed(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
-    decide_all(folder)
     taxonomy = folder / "labels" / "taxonomy.csv"
     rows = "church,made > house,\nlake,grown > water,\nrestaurant,{},\nunused,,\nempty,,\n"
     words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
