@@ -20,7 +20,7 @@ from hgld.evaluate.sides import Side, count_paths
 from hgld.model.devices import choose_device, enough_memory, worker_device
 from hgld.ranking.curves import CurveValues, by_chance, queries_to_measure
 from hgld.ranking.evaluation import rank_blocks
-from hgld.ranking.kernels.device import LEAST_ROWS
+from hgld.ranking.kernels.device import LEAST_ROWS, new_array
 from hgld.ranking.levels import RelevanceWarning
 from hgld.ranking.rankings import (
     CPCC,
@@ -84,7 +84,7 @@ def measure_and_write(
     some = by_chance(row_of)[: queries_to_measure(images)]
     drawn = np.array([row_of[image_id] for image_id in some], np.int64)
     # a query that is in the gallery has one image less, and -1 as its last level
-    of_drawn = np.empty((len(drawn), images - (own == len(query.labels))), np.int8)
+    of_drawn = new_array((len(drawn), images - (own == len(query.labels))), np.int8)
     sides = [(vectors[side.split], side.labels) for side in (query, gallery)]
     with write_ranking(
         path, query.image_ids, gallery.ids, images, *classes, options.keep_ranks

@@ -8,21 +8,15 @@ which takes a second to import, is loaded when they are measured.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from hgld.ranking.rankings import Ranking
 
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 RECALLS = (np.arange(100) + 0.5) / 100  # midpoints of 100 steps: their mean is the area
 QUERIES = 1000
 PAIRS = 1 << 26  # limit of query-image pairs for one model
-BLOCK_PAIRS = 1 << 20
-IMAGES = 1 << 24  # of a gallery; a curve of more takes a GB for each query
+AT_ONCE = 1 << 20  # query-image pairs, or images of batches, to bound memory
+IMAGES = 1 << 24  # of a gallery; of a larger one, the four queries or fewer would tell little
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,8 @@ class CurveValues:
         """Measure (Q, G) int8 shared levels by rank; -1, at the end: not in the gallery."""
         import torch
 
+        from hgld.ranking.kernels.metrics_cpu import precisions_at_recalls
+        from hgld.ranking.levels import relevance_table
         from hgld.ranking.rankings import BlockValues, Ranking
 
         sizes = batch_sizes(levels.shape[1])
@@ -54,20 +50,24 @@ class CurveValues:
             return cls(none[0], none[1], none[2], np.array(sizes, np.int64))
         if not levels.shape[1]:
             levels = np.full((len(levels), 1), -1, np.int8)
-        size = max(1, BLOCK_PAIRS // levels.shape[1])
+        precision = np.empty((len(levels), len(RECALLS)))
+        names = [*(f"H-AP(alpha={alpha:g})" for alpha in ALPHAS), "AP"]
+        size = max(1, AT_ONCE // levels.shape[1])
 
-        def blocks() -> Iterator[Ranking]:
+        def blocks() -> Iterator[BlockValues]:
             for start in range(0, len(levels), size):
-                rows = torch.from_numpy(levels[start : start + size].copy())
-                yield Ranking.of(rows, num_levels)
+                block = Ranking.of(
+                    torch.from_numpy(levels[start : start + size].copy()), num_levels
+                )
+                table = relevance_table(torch.from_numpy(block.counts)).numpy()
+                found = precision[start : start + size]
+                precisions_at_recalls(block.levels, block.counts, table, RECALLS, found)
+                yield BlockValues.of(block, names)
 
-        precision = torch.cat([_precision_at_recalls(block) for block in blocks()])
-        names = [f"H-AP(alpha={alpha:g})" for alpha in ALPHAS]
         # without a warning: the evaluation has already warned of these relevances
-        found = BlockValues.join((BlockValues.of(block, names) for block in blocks()), names)
-        by_alpha = torch.stack([*found.per_query.values()], 1)
-        gaps = _gaps(levels, num_levels, sizes)
-        return cls(precision.numpy(), by_alpha.numpy(), gaps, np.array(sizes, np.int64))
+        *by_alpha, whole = BlockValues.join(blocks(), names).per_query.values()
+        gaps = _gaps(levels, num_levels, sizes, whole.numpy())
+        return cls(precision, torch.stack(by_alpha, 1).numpy(), gaps, np.array(sizes, np.int64))
 
     def mean(self) -> "Curves":
         """Return the means over the queries that have a value."""
@@ -117,32 +117,6 @@ def measure_curves(levels: np.ndarray, num_levels: int) -> Curves:
     return CurveValues.of(levels, num_levels).mean()
 
 
-def _precision_at_recalls(ranking: "Ranking") -> "Tensor":
-    """(q, R) H-P (Eq. 31) at the first rank where H-R (Eq. 30) reaches each recall.
-
-    The area below this staircase is H-AP (Eq. 32).
-    """
-    import torch
-
-    from hgld.ranking.levels import look_up, relevance_table
-    from hgld.ranking.rankings import h_rank_plus
-
-    levels, table = (
-        torch.from_numpy(ranking.levels),
-        relevance_table(torch.from_numpy(ranking.counts)),
-    )
-    relevance = look_up(table, levels)  # (q, G)
-    total = relevance.sum(1, keepdim=True)
-    shared = torch.from_numpy(h_rank_plus(ranking.levels, table.numpy()))
-    ranks = torch.arange(1, levels.shape[1] + 1, dtype=torch.float64)
-    precision = shared / (ranks * relevance.clamp(min=torch.finfo().tiny))
-    recall = relevance.cumsum(1) / total
-    wanted = torch.from_numpy(RECALLS).expand(len(levels), -1).contiguous()
-    # 0 / 0 without a relevant image; rounding may leave the last recall just below 1
-    rank = torch.searchsorted(recall.nan_to_num(), wanted).clamp(max=levels.shape[1] - 1)
-    return torch.where(total > 0, precision.gather(1, rank), torch.nan)
-
-
 def batch_sizes(gallery: int) -> list[int]:
     """Powers of two that cut a gallery into two batches or more.
 
@@ -169,33 +143,47 @@ def gaps_by_batch(hits: np.ndarray, sizes: Sequence[int]) -> dict[int, float]:
         >>> gaps_by_batch(perfect, [2])
         {2: 0.0}
     """
-    return dict(zip(sizes, _means(_gaps(hits, 1, sizes)).tolist(), strict=True))
+    import torch
+
+    from hgld.ranking.rankings import Ranking
+
+    whole = Ranking.of(torch.from_numpy(hits.astype(np.int8)), 1).evaluate(["AP"]).per_query["AP"]
+    return dict(zip(sizes, _means(_gaps(hits, 1, sizes, whole.numpy())).tolist(), strict=True))
 
 
-def _gaps(levels: np.ndarray, positive: int, sizes: Sequence[int]) -> np.ndarray:
-    """(Q, S) gap of each query, for each batch size; from this level on, an image is positive."""
+def _gaps(levels: np.ndarray, positive: int, sizes: Sequence[int], whole: np.ndarray) -> np.ndarray:
+    """(Q, S) gap of each query, for each batch size.
+
+    Args:
+        levels: (Q, G) by rank.
+        positive: from this level on, an image is positive.
+        sizes: of the batches.
+        whole: (Q,) AP of the whole gallery.
+    """
+    from hgld.ranking.kernels.device import new_array
+
     gaps = np.empty((len(levels), len(sizes)))
-    whole = _mean_ap(levels, positive, np.arange(levels.shape[1])[None])
+    # the same cut for all queries and models, so that their gaps are paired
+    order = new_array((levels.shape[1],), np.int32)
+    order[:] = np.arange(len(order), dtype=np.int32)
+    np.random.default_rng(0).shuffle(order)
     for column, size in enumerate(sizes):
-        # the same cut for all queries and models, so that their gaps are paired
-        chance = np.random.default_rng(0)
-        cut = chance.permutation(levels.shape[1])[: levels.shape[1] // size * size]
-        batches = np.sort(cut.reshape(-1, size), axis=1)  # in the order of the ranking
-        gaps[:, column] = _mean_ap(levels, positive, batches) - whole
+        places = np.arange(1, size + 1)
+        sums, counted = np.zeros(len(levels)), np.zeros(len(levels))
+        full = order[: len(order) // size * size].reshape(-1, size)  # without the rest
+        step = max(1, AT_ONCE // size)
+        for start in range(0, len(full), step):
+            batches = np.sort(full[start : start + step], axis=1)  # in the order of the ranking
+            for row, shared in enumerate(levels):
+                inside = shared[batches] >= positive  # (K, B)
+                total = inside.sum(axis=1)
+                found = np.where(inside, inside.cumsum(axis=1) / places, 0.0).sum(axis=1)
+                ap = found[total > 0] / total[total > 0]
+                sums[row] += ap.sum()
+                counted[row] += len(ap)
+        mean = np.divide(sums, counted, out=np.full(len(levels), np.nan), where=counted > 0)
+        gaps[:, column] = mean - whole
     return gaps
-
-
-def _mean_ap(levels: np.ndarray, positive: int, batches: np.ndarray) -> np.ndarray:
-    """(Q,) mean AP over the batches with a positive; nan where there is none."""
-    values = np.empty(len(levels))
-    places = np.arange(1, batches.shape[1] + 1)
-    for row, shared in enumerate(levels):
-        inside = shared[batches] >= positive  # (K, B)
-        total = inside.sum(axis=1)
-        found = np.where(inside, inside.cumsum(axis=1) / places, 0.0).sum(axis=1)
-        ap = found[total > 0] / total[total > 0]
-        values[row] = ap.mean() if ap.size else np.nan
-    return values
 
 
 def _means(values: np.ndarray) -> np.ndarray:

@@ -1,11 +1,18 @@
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 
-from hgld.ranking import metrics
-from hgld.ranking.curves import ALPHAS, batch_sizes, gaps_by_batch, measure_curves
+from hgld.ranking import curves, metrics
+from hgld.ranking.curves import (
+    ALPHAS,
+    CurveValues,
+    batch_sizes,
+    gaps_by_batch,
+    measure_curves,
+)
 
 
 def ranked(queries: int, gallery: int, levels: int, seed: int = 0) -> np.ndarray:
@@ -41,6 +48,37 @@ def test_precision_at_a_recall_is_that_of_the_rank_which_reaches_it() -> None:
     # Right at ranks 1 and 4: precision 1 until half of the recall, 2/4 from there on.
     found = measure_curves(np.array([[1, 0, 0, 1]], np.int8), 1).precision
     assert found[:50] == pytest.approx(1.0) and found[50:] == pytest.approx(0.5)
+
+
+def test_a_recall_that_is_reached_exactly_is_reached_at_that_rank() -> None:
+    # with 8 images of a level recalls of 1/8, 3/8, ... are reached, up to rounding
+    levels = ranked(60, 40, 3)
+    found = CurveValues.of(levels, 3).precision
+    for row, shared in enumerate(levels.tolist()):
+        sizes = [shared.count(level) for level in range(4)]
+        rel = [Fraction(level, 3 * max(sizes[level], 1)) for level in range(4)]
+        total = sum(rel[level] for level in shared)
+        expected: list[float] = []
+        for rank, level in enumerate(shared, 1):
+            seen = [rel[other] for other in shared[:rank]]
+            precision = sum(min(other, rel[level]) for other in seen) / (rank * (rel[level] or 1))
+            recall = sum(seen) / total
+            while level and len(expected) < 100 and recall >= Fraction(2 * len(expected) + 1, 200):
+                expected.append(float(precision))
+        assert found[row] == pytest.approx(expected, abs=1e-12), row
+
+
+def test_curves_in_pieces_are_those_of_the_whole(monkeypatch) -> None:
+    levels = ranked(7, 300, 3)
+    levels[3, -4:] = -1
+    levels[5] = 0
+    whole = CurveValues.of(levels, 3)
+    monkeypatch.setattr(curves, "AT_ONCE", 100)  # a query at a time, a batch or twelve
+    pieces = CurveValues.of(levels, 3)
+    assert np.array_equal(pieces.precision, whole.precision, equal_nan=True)
+    assert np.array_equal(pieces.by_alpha, whole.by_alpha, equal_nan=True)
+    assert pieces.gaps == pytest.approx(whole.gaps, abs=1e-12, nan_ok=True)
+    assert np.isnan(whole.gaps[5]).all() and not np.isnan(whole.gaps[3]).any()
 
 
 def test_a_query_without_anything_to_find_is_left_out() -> None:

@@ -85,12 +85,50 @@ def h_rank_plus_rows(levels: Array, tables: Array, shared: Array) -> None:
         rel = tables[q]
         seen = np.zeros(rel.shape[0], np.int64)
         for j in range(levels.shape[1]):
-            total, level = 0.0, levels[q, j]
+            level = levels[q, j]
+            shared[q, j] = 0.0
             if level > 0:
                 seen[level] += 1
-                for other in range(1, rel.shape[0]):
-                    total += seen[other] * min(rel[level], rel[other])
-            shared[q, j] = total
+                shared[q, j] = relevance_up_to(seen, rel, rel[level])
+
+
+@inner
+def relevance_up_to(seen: Array, rel: Array, limit: float) -> float:
+    """Sum of the relevance of images by level, of each at most the limit."""
+    total = 0.0
+    for level in range(1, rel.shape[0]):
+        total += seen[level] * min(rel[level], limit)
+    return total
+
+
+@kernel
+def precisions_at_recalls(
+    levels: Array, counts: Array, tables: Array, recalls: Array, values: Array
+) -> None:
+    """Write H-P (Eq. 31) at the first rank where H-R (Eq. 30) reaches each recall.
+
+    The area below this staircase is H-AP (Eq. 32).
+
+    Args:
+        levels: (Q, G) by rank.
+        counts: (Q, L + 1) int64 images of each level.
+        tables: (Q, L + 1) float64 relevance by level.
+        recalls: (R,) ascending, at most 1.
+        values: (Q, R) float64, written; nan if there is no relevant image.
+    """
+    for q in range(levels.shape[0]):
+        rel, values[q] = tables[q], np.nan
+        total, at = relevance_up_to(counts[q], rel, np.inf), 0
+        seen = np.zeros(rel.shape[0], np.int64)
+        for j in range(levels.shape[1]):
+            level = levels[q, j]
+            if level > 0 and rel[level] > 0.0:
+                seen[level] += 1
+                recall = relevance_up_to(seen, rel, np.inf) / total * (1.0 + 1e-12)  # rounding
+                precision = relevance_up_to(seen, rel, rel[level]) / ((j + 1) * rel[level])
+                while at < recalls.shape[0] and recall >= recalls[at]:
+                    values[q, at] = precision
+                    at += 1
 
 
 @kernel
