@@ -36,7 +36,11 @@ Range = tuple[str, int, int]  # file, offset, size
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
 FILE = re.compile(r"file:(?://(?:localhost)?)?(/.*)")
-PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]*@")
+# of a web address, a colon may come before a port, and an @ after the host
+PASSWORD = re.compile(
+    r"((?:(?P<web>https?)|(?<!http)(?<!https)):/+[^/\s:@]*):(?(web)[^/\s@]*|[^\s@]*)@",
+    re.IGNORECASE,
+)
 WEB = re.compile(r"https?://", re.IGNORECASE)
 KEPT = ":/?#[]@!$&'()*+,;=%"  # legal in a URL; blanks and non-ASCII letters are escaped
 LARGE = 1 << 20  # bytes of a read
@@ -121,7 +125,7 @@ def as_folder(folder: Path | str) -> Path | str:
     if not is_url(folder):
         return Path(folder)
     if isinstance(folder, Path):
-        raise UsageError(f"{folder}: a URL has to be given as text, not as a Path")
+        raise UsageError(f"{_clean(str(folder))}: a URL has to be given as text, not as a Path")
     if PASSWORD.search(folder):
         raise UsageError(
             f"{_clean(folder)}: the URL holds a password; the driver reads credentials from the "
@@ -504,8 +508,14 @@ def _clean(text: str) -> str:
     text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\")]*", r"\1", text)
     for name, value in os.environ.items():
         if SECRET.search(name) and len(value) > 7:
-            text = text.replace(value, "***")
+            text = re.sub("".join(map(_as_in_url, value)), "***", text)
     return text
+
+
+def _as_in_url(letter: str) -> str:
+    """Pattern of a letter, also percent-encoded, once or several times."""
+    code = "".join(f"%(?:25)*{byte:02x}" for byte in os.fsencode(letter))
+    return f"(?:{re.escape(letter)}|(?i:{code}))"
 
 
 def _no_such_file(location: str) -> InvalidData:

@@ -16,12 +16,12 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic, sleep
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 SECRETS = {  # made up; no output may hold one of them
     "AWS_ACCESS_KEY_ID": "AKIAQWERTYUIOPASDFGH",
-    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY00",
+    "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "AWS_SESSION_TOKEN": "IQoJb3JpZ2luX2VjEXAMPLETOKEN",
 }
 START_S = 60.0
@@ -235,4 +235,5 @@ def proxy_to(endpoint: str, ranges: bool = True) -> Iterator[Proxy]:
 
 def is_clean(text: str) -> bool:
     """Whether a text holds no credential and no signed query."""
-    return not any(secret in text for secret in [*SECRETS.values(), "Signature", "X-Amz"])
+    secrets = [*SECRETS.values(), *(quote(secret, safe="") for secret in SECRETS.values())]
+    return not any(secret in text for secret in [*secrets, "Signature", "X-Amz"])

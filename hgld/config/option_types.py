@@ -148,7 +148,9 @@ def _require_web_address(url: str) -> str:
 def _require_shard_url(url: str) -> str:
     parts = urlsplit(url)
     # First, since the other messages repeat the URL.
-    if ":" in parts.netloc.rpartition("@")[0] or parts.query:
+    # A secret may hold a slash; a web address may have a port, and an @ in its path.
+    place = parts.netloc if parts.scheme in ("http", "https") else url.partition("://")[2]
+    if ":" in place.rpartition("@")[0].partition("/")[0] or parts.query:
         raise ValueError(
             f"the URL of {parts.scheme}:// holds credentials or a query; the driver reads "
             "credentials from the environment or a profile"

@@ -6,11 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Lock
 from time import sleep
+from urllib.parse import quote, quote_plus
 
 import boto3
 import pytest
@@ -21,7 +23,7 @@ from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.report.examples import Images, class_paths
 from hgld.shards import export_shards, read_image, read_index, verify_shards
 from hgld.shards.shard_url import ShardUrl
-from hgld.storage import RemoteFolder
+from hgld.storage import RemoteFolder, as_folder
 from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
 from tests.shards.shard_world import World, make_world
 from tests.shards.test_shards_command import finish, hgld, labelled  # noqa: F401
@@ -372,6 +374,7 @@ def test_of_a_large_shard_whose_writer_is_killed_nothing_is_listed_until_it_is_s
         ("s3://bucket//set", "has a folder without a name"),
         ("file://data/set", "has a relative path; expected one such as file:///data/set"),
         ("s3://KEY12345:SECRET12345@bucket/set", "holds credentials or a query"),
+        ("s3://KEY12345:SECRET/12345@bucket/set", "holds credentials or a query"),
         ("https://host/set?X-Amz-Signature=12345", "holds credentials or a query"),
     ],
 )
@@ -388,6 +391,7 @@ def test_a_url_with_credentials_is_refused_before_it_reaches_a_file(url: str, sa
     ("url", "shown"),
     [
         ("s3://KEY12345:SECRET12345@bucket/set", "s3://***@bucket/set"),
+        ("s3://KEY12345:SECRET/12345@bucket/set", "s3://***@bucket/set"),
         ("s3://KEY12345:SECRET12345@bucket//set", "s3://***@bucket//set"),
         ("s3://bucket/set?X-Amz-Signature=12345", "s3://bucket/set?***"),
     ],
@@ -399,13 +403,40 @@ def test_the_refusal_of_a_pipeline_masks_credentials(option: str, url: str, show
     assert f"(found '{shown}')" in str(raised.value) and "12345" not in str(raised.value)
 
 
-def test_a_password_in_a_url_reaches_no_output(capfd: pytest.CaptureFixture[str]) -> None:
-    url = "s3://me:SECRET12345@bucket/set"
+@pytest.mark.parametrize(
+    "encode",
+    [str, quote_plus, lambda text: quote(text, safe="").lower(), lambda text: quote(quote(text))],
+    ids=["plain", "plus", "lower", "twice"],
+)
+def test_a_secret_of_the_environment_is_masked_however_it_is_encoded(
+    monkeypatch: pytest.MonkeyPatch, encode: Callable[[str], str]
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret := "wjalr/xutnfemi+k7mdeng")
+
+    def refuse(url: str) -> tuple[object, str]:
+        raise OSError(f"no answer for {encode(secret)} at host")
+
+    monkeypatch.setattr("hgld.storage._connect", refuse)
+    with pytest.raises(HgldError, match=r"\(no answer for \*\*\* at host\)$"):
+        RemoteFolder("s3://bucket").read("a.tar")
+
+
+@pytest.mark.parametrize("url", ["https://host:8000/set@2", "hf://datasets/me/set@main:x/y@z"])
+def test_a_port_and_the_name_of_a_version_are_no_password(url: str) -> None:
+    assert SamplingOptions(folder=url).folder == url == as_folder(url)
+    assert RemoteFolder(url).location() == url
+
+
+@pytest.mark.parametrize("secret", ["SECRET12345", "SECRET/12345"])
+def test_a_password_in_a_url_reaches_no_output(
+    capfd: pytest.CaptureFixture[str], secret: str
+) -> None:
+    url = f"s3://me:{secret}@bucket/set"
     for words in (["ls"], ["stats"], ["verify"], ["cat", "key"]):
         command, *more = words
         assert guarded(lambda c=command, m=more: app(["shards", c, url, *m])) == 2  # type: ignore[misc]
         said = "".join(capfd.readouterr())
-        assert "SECRET12345" not in said and "s3://me@bucket/set: the URL holds a password" in said
+        assert "12345" not in said and "s3://me@bucket/set: the URL holds a password" in said
     with pytest.raises(UsageError, match=r"^s3://me@bucket/set: the URL holds a password"):
         read_index(url)
 
