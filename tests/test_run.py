@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from PIL import Image
 from hgld.cli.accept import accept_edits
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
+from hgld.file_lock import hold
 from hgld.pipeline.counting import count_balance
 from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
 from hgld.pipeline.run import Runner
@@ -140,6 +142,46 @@ def test_a_url_for_shards_that_is_refused_leaves_the_export_as_it_was(
     runner = runner_of(pipeline, notes)
     runner._require_as_made(runner.stage("evaluate"))
     assert run().ran == []
+
+
+@pytest.mark.parametrize("at_url", [True, False])
+def test_an_export_that_is_refused_after_planning_leaves_its_shards_usable(
+    run: Callable[..., Notes], pipeline: Path, at_url: bool
+) -> None:
+    run()
+    out, there = pipeline.parent / "work" / "shards", pipeline.parent / "there"
+    there.mkdir()
+    (there / "train-000000.tar").write_text("of others")
+    setting = f"export.out=file://{there}" if at_url else "export.seed=7"
+    says = "hgld export did not write it" if at_url else "another process is writing shards here"
+    with nullcontext() if at_url else hold(out / ".writer", ""):
+        for _ in range(2):
+            with pytest.raises(HgldError, match=says):
+                runner_of(pipeline, Notes(), setting).run_one("export")
+    runner = runner_of(pipeline, Notes())
+    runner._require_as_made(runner.stage("evaluate"))
+    assert run().ran == []
+    if not at_url:
+        with_seed = runner_of(pipeline, Notes(), setting)
+        (found,) = [one for stage, one in with_seed.judge_all() if stage.name == "export"]
+        refused, seed = found.reasons
+        assert refused.startswith("failed: ") and says in refused
+        assert seed == "export.seed: 0 -> 7"
+
+
+def test_an_export_that_fails_as_it_writes_leaves_its_shards_half_written(
+    run: Callable[..., Notes], pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise InvalidData("a photo is damaged")
+
+    run()
+    monkeypatch.setattr("hgld.shards.write._write_all", fail)
+    with pytest.raises(InvalidData, match="a photo is damaged"):
+        runner_of(pipeline, Notes(), "export.seed=7").run_one("export")
+    runner = runner_of(pipeline, Notes())
+    with pytest.raises(HgldError, match="export was stopped on the way"):
+        runner._require_as_made(runner.stage("evaluate"))
 
 
 def test_options_that_fit_pass_the_check(run: Callable[..., Notes], pipeline: Path) -> None:

@@ -25,7 +25,7 @@ from hgld.artifacts import (
     require_file,
 )
 from hgld.config import Options, Pipeline, default_work, without_folders
-from hgld.errors import Resumable
+from hgld.errors import HgldError, Resumable
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import count_text, single_blanks
 
@@ -131,13 +131,30 @@ class Lock:
         self.stages[stage.name].pop("failed", None)
         self.save()
 
-    def fail(self, stage: Stage, error: Exception) -> None:
-        """Record the error that ended the stage, unless the same command resumes it."""
+    def fail(self, stage: Stage, error: Exception, workspace: Workspace) -> None:
+        """Record the error that ended the stage, unless the same command resumes it.
+
+        If the stage was refused before it changed an output, its outputs remain those of its last
+        run.
+        """
         record = self.stages.get(stage.name, {})
         if record.get("at_work") and not isinstance(error, Resumable):
             record["failed"] = single_blanks(str(error)) or type(error).__name__
-            with suppress(OSError):  # the stage's own error must be reported, not this one
+            # The stage's own error must be reported, not one of these.
+            with suppress(OSError, HgldError):
+                if self._is_untouched(stage, workspace):
+                    del record["at_work"]
+            with suppress(OSError):
                 self.save()
+
+    def _is_untouched(self, stage: Stage, workspace: Workspace) -> bool:
+        """Whether each output has the files that the stage's last run wrote, and no others."""
+        record = self.stages[stage.name]
+        made = record.get("files", {})
+        if self._list_files(stage, workspace, ()) != made:
+            return False
+        tables = {name: self.hash(name, workspace) for name in stage.writes if name not in made}
+        return all(found == record.get("outputs", {}).get(name) for name, found in tables.items())
 
     def is_unfinished(self, stage: Stage) -> bool:
         """Whether the stage has started and not finished since."""
@@ -286,8 +303,10 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
         names = ", ".join(ARTIFACTS[name].file for name in gone)
         return Freshness("missing", (f"{names} is gone",))
     reasons = _reasons(stage, record, lock, workspace)
+    if lock.is_unfinished(stage) or (reasons and "failed" in record):
+        reasons = [stopped, *reasons]
     if lock.is_unfinished(stage):
-        return Freshness("stale", (stopped, *reasons))
+        return Freshness("stale", tuple(reasons))
     edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
 

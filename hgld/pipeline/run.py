@@ -217,7 +217,7 @@ class Runner:
             try:
                 self._execute(stage, force, begins)
             except Exception as error:
-                self.lock.fail(stage, error)
+                self.lock.fail(stage, error, self.workspace)
                 raise
         self._pass_gate(stage)
         return True
