@@ -36,6 +36,8 @@ def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Pa
          "source.inaturalist.annotations.1"),
         ("collect.train_clean_csv={folder}/mine.csv", "collect", "collect.train_clean_csv"),
         ("label.train_csv=../mine.csv", "label", "label.train_csv"),
+        ('fetch.downloads=[{{url = "a", megabytes = 1, wanted_csv = "../mine.csv"}}]', "fetch",
+         "fetch.downloads.0.wanted_csv"),
     ],
 )  # fmt: skip
 def test_a_file_outside_the_source_folder_counts_by_its_content(

@@ -24,6 +24,7 @@ class ToyOptions(Options):
 class INaturalistOptions(Options):
     """The file names and levels of iNaturalist 2018."""
 
+    in_source: ClassVar[frozenset[str]] = frozenset({"annotations", "train_list", "test_list"})
     annotations: tuple[str, ...] = Field(("train2018.json", "val2018.json"), min_length=1)
     """Annotation files; the categories of the first are the taxonomy, all have authors and
     licences."""
@@ -54,12 +55,7 @@ class SourceOptions(Options):
     """The folder and layout of the data set's own files."""
 
     brought: ClassVar[frozenset[str]] = frozenset({"class_table"})
-    in_source: ClassVar[frozenset[str]] = frozenset(
-        {
-            "labels_csv",
-            *(f"inaturalist.{name}" for name in ("annotations", "train_list", "test_list")),
-        }
-    )
+    in_source: ClassVar[frozenset[str]] = frozenset({"labels_csv"})
     kind: Literal["gldv2", "folder", "toy", NativeKind] = "gldv2"
     """Layout of the data set: GLDv2, a folder of images with a CSV of labels, the drawn world of
     the quickstart ("toy"), or Stanford Online Products, iNaturalist 2018, CUB-200-2011, DyML,
@@ -106,6 +102,7 @@ class Download(Options):
     operational: ClassVar[frozenset[str]] = frozenset(
         {"columns", "megabytes", "kept_megabytes", "shards_megabytes"}
     )
+    in_source: ClassVar[frozenset[str]] = frozenset({"wanted_csv", "labelled_csv"})
     url: str
     """Address below fetch.base_url; {number} is replaced, as in images_{number:03d}.tar."""
     count: int = Field(1, ge=1)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -332,16 +331,18 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
 
 def _outside(options: Options, source: Path) -> dict[str, Path]:
     """Return option -> file, of those relative to the source folder that are elsewhere."""
-    folder = os.path.normpath(source)
-    found: dict[str, str] = {}
-    for name in sorted(options.in_source):
-        value = attrgetter(name)(options)
+    folder, found = os.path.normpath(source), dict[str, Path]()
+    for option, value in options:
         several = enumerate(value) if isinstance(value, tuple) else ()
-        found |= {f"{name}.{i}": file for i, file in several} or {name: value}
+        for name, one in [(f"{option}.{i}", one) for i, one in several] or [(option, value)]:
+            if isinstance(one, Options):
+                found |= {f"{name}.{own}": file for own, file in _outside(one, source).items()}
+            elif option in options.in_source and one:
+                found[name] = source / one
     return {
-        option: source / file
-        for option, file in found.items()
-        if file and not Path(os.path.normpath(source / file)).is_relative_to(folder)
+        name: file
+        for name, file in found.items()
+        if not Path(os.path.normpath(file)).is_relative_to(folder)
     }
 
 
