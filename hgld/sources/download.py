@@ -101,7 +101,7 @@ def download(file: RemoteFile, fetched: Path, stop: Event, again: bool = False) 
         if not file.path.exists() or (wanted and _md5(file.path, stop) != wanted):
             _load_right(session, file, wanted, stop)
             file.part.replace(file.path)
-            file.version.unlink(missing_ok=True)
+        file.version.unlink(missing_ok=True)  # also that of a run that was killed before it went
         note_right(file, fetched)
 
 

@@ -88,6 +88,18 @@ def test_a_second_run_asks_for_nothing(files: Files, url: str, context: StageCon
     assert files.asked == []
 
 
+def test_a_version_that_a_kill_left_behind_a_finished_file_goes_with_the_next_run(
+    url: str, context: StageContext
+) -> None:
+    fetch_files(options=options(url), context=context)
+    whole = content(context)
+    for note in (context.state / "fetched").iterdir():
+        note.unlink()
+    (folder_of(context) / "train/images_000.tar.part.version").write_text("1")
+    fetch_files(options=options(url), context=context)
+    assert content(context) == whole
+
+
 def test_a_second_fetch_into_a_folder_at_a_time_is_refused(
     files: Files, url: str, context: StageContext
 ) -> None:
