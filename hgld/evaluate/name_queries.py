@@ -18,6 +18,7 @@ from hgld.errors import UsageError
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.sides import Shards, Side
 from hgld.shards.index import labels_of
+from hgld.shards.schema import numbered_levels
 from hgld.tasks import say
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def name_queries(
         UsageError: no such level or split, or no class has a name.
     """
     depth = level_number(level, shards.levels)
-    columns = [f"level_{number}" for number in range(1, depth + 1)]
+    columns = numbered_levels(depth)
     wanted = ["split", "landmark_id", *columns]
     parts = [
         file[wanted].drop_duplicates(columns) for file in shards.files_of(split, "evaluate.query")
@@ -62,7 +63,7 @@ def name_queries(
         raise UsageError(f"evaluate.queries: no {shards.levels[depth - 1]} of '{split}' has a name")
     if lost := int((~named).sum()):
         say(f"evaluate: {lost:,} of {len(rows):,} classes have no name and are not searched for")
-    finer = {f"level_{number}": -1 for number in range(depth + 1, len(shards.levels) + 1)}
+    finer = dict.fromkeys(numbered_levels(len(shards.levels))[depth:], -1)
     ids = ["/".join(path) for path in paths]
     rows = rows.assign(image_id=ids, **finer)[named].reset_index(drop=True)
     split = f"names of {split}"

@@ -23,7 +23,7 @@ from hgld.errors import UsageError
 from hgld.evaluate.given import name_row
 from hgld.ranking.kernels.device import new_array
 from hgld.shards.index import ShardRows, labels_of, open_index, read_manifest
-from hgld.shards.schema import IMAGE_CRC32, index_columns
+from hgld.shards.schema import IMAGE_CRC32, index_columns, numbered_levels
 
 PHOTOS_PER_PART = 64  # photos that are files, embedded between two marks of progress on the disk
 LABELS_AT_ONCE = 1 << 20  # label paths that are counted in memory
@@ -150,7 +150,7 @@ class Shards:
             UsageError: a split has no samples.
         """
         pieces = self.files_of(split, option)
-        columns = [f"level_{number}" for number in range(1, len(self.levels) + 1)]
+        columns = numbered_levels(len(self.levels))
         labels = new_array((sum(map(len, pieces)), len(columns)), np.int32)
         end = 0
         for piece in pieces:

@@ -11,7 +11,7 @@ from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
 from hgld.shards.index import read_index, read_manifest
 from hgld.shards.location import tar_folder
-from hgld.shards.schema import IMAGE_CRC32, level_columns
+from hgld.shards.schema import IMAGE_CRC32, level_columns, numbered_levels
 from hgld.storage import join_location
 from hgld.words import nearest
 
@@ -80,7 +80,7 @@ def _find_row(folder: Path | str, key: str) -> "pd.Series[Any]":
 def count_shards(folder: Path | str) -> dict[str, Any]:
     """Counts of each split: samples, shards, bytes, classes and their sizes, licences."""
     shards, levels = list_shards(folder), read_manifest(folder)["levels"]
-    classes = [f"level_{i + 1}" for i in range(len(levels))]
+    classes = numbered_levels(len(levels))
     index = read_index(folder, columns=["split", "license", *classes])
     return {
         str(split): _count_split(part, shards[shards["split"] == split], levels)

@@ -26,14 +26,18 @@ from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
 from hgld.shards.schema import (
+    CLASS,
+    HIERARCHY,
     IMAGE_CRC32,
     INDEX_AGAIN,
     MOST_IMAGE,
     MOST_TEXT,
+    RULES,
     index_columns,
     is_shard_name,
+    numbered_levels,
 )
-from hgld.shards.sidecars import DROPPED, HIERARCHY, RULES, write_sidecars
+from hgld.shards.sidecars import DROPPED, write_sidecars
 from hgld.shards.tar import Member, padding, scan_tar
 from hgld.storage import is_url, local_folder
 from hgld.tasks import say, track
@@ -43,9 +47,6 @@ IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one fo
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
-
-
-CLASS = "class"  # the level of a .cls member; the column of a hierarchy that has the classes
 
 
 @dataclass(frozen=True)
@@ -430,7 +431,7 @@ def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame
     """Number the classes and the runs; a run is a stretch of one class in a shard."""
     paths = pd.DataFrame({"path": sorted(rows["path"].unique())})
     classes = number_classes(paths.assign(split="", landmark_id=np.arange(len(paths))))
-    numbers = [f"level_{i + 1}" for i in range(len(levels))]
+    numbers = numbered_levels(len(levels))
     table = classes.landmarks.assign(path=paths["path"])[["path", *numbers]]
     rows = rows.merge(table, on="path", how="left", validate="many_to_one").drop(columns="path")
     rows = rows.sort_values(["split", "shard", "offset"], ignore_index=True)

@@ -18,9 +18,9 @@ from hgld.artifacts import BOX, Json, hash_file
 from hgld.errors import HgldError, InvalidData, MissingInput
 from hgld.shards.schema import (
     IMAGE_CRC32,
-    INDEX_AGAIN,
     MOST_BYTES,
     IndexCheck,
+    index_again,
     is_shard_name,
     level_columns,
     text_changes,
@@ -209,7 +209,9 @@ def _named(path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # pyarrow has no common class for damaged files
         what = single_blanks(str(error))
-        raise InvalidData(f"{path}: not a readable index ({what}); {REBUILD}") from None
+        raise InvalidData(
+            f"{path}: not a readable index ({what}); {index_again(path.parent)}"
+        ) from None
 
 
 def _open(path: Path) -> parquet.ParquetFile:
@@ -243,8 +245,8 @@ def _require_hash(path: Path, manifest: Mapping[str, Any]) -> None:
     """Check that the manifest was written with this index."""
     if hash_file(path) != manifest.get("index_sha256"):
         raise InvalidData(
-            f"{path}: is not the index that manifest.json was written with; {REBUILD}, or "
-            "`hgld shards index` for shards of others"
+            f"{path}: is not the index that manifest.json was written with; "
+            + index_again(path.parent)
         )
 
 
@@ -253,14 +255,16 @@ def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path, who
     found, levels = len(level_columns(rows)), manifest["levels"]
     if whole and found != len(levels):
         raise InvalidData(
-            f"{path}: {found} levels, but manifest.json has {len(levels)}; {INDEX_AGAIN}"
+            f"{path}: {found} levels, but manifest.json has {len(levels)}; "
+            + index_again(path.parent)
         )
     split_of = {shard["file"]: shard["split"] for shard in manifest["shards"]}
     pairs = rows[["shard", "split"]].drop_duplicates().itertuples(index=False)
     for shard, split in pairs:
         if split_of.get(shard) != split:
             raise InvalidData(
-                f"{path}: {shard} of the split '{split}' is not in manifest.json; {INDEX_AGAIN}"
+                f"{path}: {shard} of the split '{split}' is not in manifest.json; "
+                + index_again(path.parent)
             )
 
 

@@ -6,6 +6,7 @@ whole columns: for 5 million rows they take a fraction of the time of reading th
 """
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.artifacts import Json
 from hgld.credit import CREDITS
-from hgld.errors import InvalidData
+from hgld.errors import HgldError, InvalidData
 
 TEXTS = ("key", "image_id", "split", "shard", "sha256", *CREDITS)  # the others are numbers
 IN_ERRORS = ("key", "image_id", "split")  # printed in messages, so they must fit on one line
 IMAGE_CRC32 = "image_crc32"  # of the image's bytes; an index of another program may omit it
+RULES = "index_rules.json"  # how `hgld shards index` was asked for, if not by levels alone
+HIERARCHY = "index_hierarchy.csv"  # the hierarchy that it was given
+CLASS = "class"  # the level of a .cls member; the column of a hierarchy that has the classes
 INDEX_AGAIN = "make it again: run export, or `hgld shards index` for shards of others"
 
 MOST_IMAGE = 1 << 30  # bytes of an image's file
@@ -54,19 +59,28 @@ def index_columns(levels: int) -> list[str]:
         *("json_offset", "json_size", "run", "sha256", "width", "height", *CREDITS),
         *("extent_start", "extent_bytes", "crc32"),  # of all members of the sample together
         IMAGE_CRC32,
-        *(f"level_{i + 1}" for i in range(levels)),
+        *numbered_levels(levels),
     ]
 
 
+def numbered_levels(count: int) -> list[str]:
+    """Return the names of the columns of class numbers, coarse to fine.
+
+    Example:
+        >>> numbered_levels(2)
+        ['level_1', 'level_2']
+    """
+    return [f"level_{number}" for number in range(1, count + 1)]
+
+
 def level_columns(index: pd.DataFrame) -> list[str]:
-    """Names of the columns of class numbers, coarse to fine.
+    """Return those of these columns that an index has.
 
     Example:
         >>> level_columns(pd.DataFrame(columns=["key", "level_1", "level_2", "level_name"]))
         ['level_1', 'level_2']
     """
-    levels = [c for c in index if re.fullmatch(r"level_\d+", str(c))]
-    return [f"level_{i + 1}" for i in range(len(levels))]
+    return numbered_levels(sum(bool(re.fullmatch(r"level_\d+", str(c))) for c in index))
 
 
 def is_shard_name(name: str) -> bool:
@@ -77,6 +91,28 @@ def is_shard_name(name: str) -> bool:
         (True, False)
     """
     return _SHARD.fullmatch(name) is not None
+
+
+def index_again(folder: Path) -> str:
+    """Return what to do about a wrong index: the command that makes the same one, if it is known.
+
+    Args:
+        folder: of the index; its tars are beside it, unless they are at a URL.
+    """
+    try:
+        manifest = Json("manifest.json").read(folder / "manifest.json")
+        rules = Json(RULES).read(folder / RULES) if (folder / RULES).is_file() else {}
+        levels = rules.get("levels", manifest["levels"] if manifest["levels"] != [CLASS] else [])
+        flags = [word for level in levels for word in ("--level", level)]
+        flags += ["--hierarchy", str(folder / HIERARCHY)] * bool(rules.get("hierarchy"))
+        flags += ["--skip-unlabelled"] * bool(rules.get("skip_unlabelled"))
+        flags += ["--last-dot"] * bool(rules.get("last_dot"))
+        command = shlex.join(["hgld", "shards", "index", str(folder), *flags])
+        if manifest["options"]:
+            return "make it again: run export"
+    except (HgldError, OSError, LookupError, TypeError):
+        return INDEX_AGAIN
+    return f"make it again: `{command}`" if any(folder.glob("*.tar")) else INDEX_AGAIN
 
 
 @dataclass
@@ -110,7 +146,9 @@ class IndexCheck:
         levels = level_columns(rows)
         for name in index_columns(max(1, len(levels))):
             if self.columns is None and name not in rows and name != IMAGE_CRC32:
-                raise InvalidData(f"{self.path}: column '{name}' is missing; {INDEX_AGAIN}")
+                raise InvalidData(
+                    f"{self.path}: column '{name}' is missing; {index_again(self.path.parent)}"
+                )
         for name in (name for name in TEXTS if name in rows):
             self._require_text(rows[name], name in IN_ERRORS)
         if rows.empty:
@@ -131,32 +169,18 @@ class IndexCheck:
 
     def _require_text(self, column: "pd.Series[Any]", printed: bool) -> None:
         """Check for UTF-8 without missing values; printed columns also for control characters."""
-        fault = InvalidData(
-            f"{self.path}: column '{column.name}' is not text, has gaps or control characters; "
-            + INDEX_AGAIN
-        )
-        try:
-            found = pa.array(column)
-            found.validate(full=True)  # full: checks that the bytes are UTF-8
-        except (pa.ArrowException, ValueError, TypeError):
-            raise fault from None
-        if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
-            if len(found):
-                raise fault
-            return
-        if found.null_count:
-            raise fault
-        for part in found.chunks if isinstance(found, pa.ChunkedArray) else [found]:
-            held = part.buffers()[2]
-            if printed and held is not None and (np.frombuffer(held, np.uint8) < ord(" ")).any():
-                raise fault
+        if not _is_text(column, printed):
+            raise InvalidData(
+                f"{self.path}: column '{column.name}' is not text, has gaps or control characters; "
+                + index_again(self.path.parent)
+            )
 
     def _require_numbers(self, rows: pd.DataFrame, name: str, least: int, most: int) -> None:
         column = rows[name]
         if not (isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"):
             raise InvalidData(
                 f"{self.path}: column '{name}' is of {column.dtype}; expected whole numbers "
-                f"without gaps; {INDEX_AGAIN}"
+                f"without gaps; {index_again(self.path.parent)}"
             )
         values = column.to_numpy()
         if int(values.min()) < least or int(values.max()) > most:
@@ -172,7 +196,7 @@ class IndexCheck:
             shown = repr(found) if isinstance(found, str) else found
             raise InvalidData(
                 f"{self.path}: row {self.rows + row} (counted from 0): {name} is {shown}; expected "
-                f"{expected}; {INDEX_AGAIN}"
+                f"{expected}; {index_again(self.path.parent)}"
             )
 
     def _require_shards(self, rows: pd.DataFrame, changes: np.ndarray, firsts: np.ndarray) -> None:
@@ -224,6 +248,23 @@ class IndexCheck:
             parent[own[new][::-1]] = upper[new][::-1]  # that of its first row
             wrong = parent[own] != upper
             self._refuse(rows, name, wrong, f"one class of {above} above each class")
+
+
+def _is_text(column: "pd.Series[Any]", printed: bool) -> bool:
+    """Whether a column is UTF-8 without gaps, and a printed one without control characters."""
+    try:
+        found = pa.array(column)
+        found.validate(full=True)  # full: checks that the bytes are UTF-8
+    except (pa.ArrowException, ValueError, TypeError):
+        return False
+    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)):
+        return not len(found)
+    parts = found.chunks if isinstance(found, pa.ChunkedArray) else [found]
+    texts = [part.buffers()[2] for part in parts if printed]
+    steering = any(
+        text is not None and (np.frombuffer(text, np.uint8) < ord(" ")).any() for text in texts
+    )
+    return not found.null_count and not steering
 
 
 def text_changes(column: "pd.Series[Any]") -> np.ndarray:

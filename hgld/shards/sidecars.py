@@ -22,11 +22,9 @@ from pyarrow import parquet
 from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, write_csv
 from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
+from hgld.shards.schema import HIERARCHY, RULES, numbered_levels
 
-# Only `hgld shards index` writes these, beside the shards of others.
-RULES = "index_rules.json"  # how the tars were indexed, if not by the default rules
-HIERARCHY = "index_hierarchy.csv"  # the given hierarchy, beside the tars
-DROPPED = "index_dropped.csv"  # shard, key, reason
+DROPPED = "index_dropped.csv"  # samples that `hgld shards index` left out: shard, key, reason
 SIDECARS = (
     "SHA256SUMS",
     "attribution.csv",
@@ -111,7 +109,7 @@ class _SplitCounts:
     """Samples, classes and shards of each split, counted shard by shard."""
 
     def __init__(self, levels: int) -> None:
-        self._levels = [f"level_{i + 1}" for i in range(levels)]
+        self._levels = numbered_levels(levels)
         self._samples = Counter[str]()
         self._classes: dict[str, list[set[int]]] = {}
         self.shards: dict[str, list[str]] = {}

@@ -23,15 +23,8 @@ from hgld.shards.foreign import SampleRules, describe_tar, number_rows
 from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
-from hgld.shards.schema import IMAGE_CRC32, INDEX_AGAIN, level_columns
-from hgld.shards.sidecars import (
-    HIERARCHY,
-    RULES,
-    SIDECARS,
-    checksums,
-    write_credits,
-    write_descriptors,
-)
+from hgld.shards.schema import HIERARCHY, IMAGE_CRC32, RULES, index_again, level_columns
+from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors
 from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
 
@@ -109,7 +102,7 @@ def verify_shard(folder: Path, shard: Mapping[str, Any], rows: pd.DataFrame) -> 
     if len(rows) != shard["samples"]:
         raise InvalidData(
             f"{path}: {len(rows)} samples in index.parquet, {shard['samples']} in manifest.json; "
-            + INDEX_AGAIN
+            + index_again(folder)
         )
 
 
@@ -147,7 +140,7 @@ def _verify_rows(folder: Path, file: str, rows: pd.DataFrame, rules: SampleRules
     if len(found) != len(rows):
         raise InvalidData(
             f"{folder / file}: {len(found)} samples, but {len(rows)} in index.parquet; "
-            + INDEX_AGAIN
+            + index_again(folder)
         )
     for name in FOUND:
         if name in rows:  # the index of another program may lack the images' checksums
@@ -188,21 +181,24 @@ def _verify_sidecars(folder: Path, manifest: dict[str, Any], index: pd.DataFrame
         write_descriptors(made, manifest["shards"])
         for file in sorted(path for path in made.iterdir() if path.is_file()):
             if not (folder / file.name).is_file():
-                raise InvalidData(f"{folder / file.name}: is missing; {INDEX_AGAIN}")
+                raise InvalidData(f"{folder / file.name}: is missing; {index_again(folder)}")
             if (folder / file.name).read_bytes() != file.read_bytes():
                 raise InvalidData(
-                    f"{folder / file.name}: says something else than index.parquet; {INDEX_AGAIN}"
+                    f"{folder / file.name}: says something else than index.parquet; "
+                    + index_again(folder)
                 )
     sums = checksums(folder, manifest["shards"])
     try:
         text = (folder / "SHA256SUMS").read_text(encoding="utf-8")
     except (OSError, ValueError):
-        raise InvalidData(f"{folder / 'SHA256SUMS'}: cannot be read; {INDEX_AGAIN}") from None
+        raise InvalidData(
+            f"{folder / 'SHA256SUMS'}: cannot be read; {index_again(folder)}"
+        ) from None
     lines = dict(line.split("  ", 1)[::-1] for line in text.splitlines() if "  " in line)
     for listed in sorted(sums.keys() | lines.keys()):
         if lines.get(listed) != sums.get(listed):
             raise InvalidData(
-                f"{folder / listed}: is not the file that SHA256SUMS lists; {INDEX_AGAIN}"
+                f"{folder / listed}: is not the file that SHA256SUMS lists; {index_again(folder)}"
             )
 
 
@@ -220,5 +216,5 @@ def _require_same(
         where = f"{folder / rows['shard'].iloc[row]}: key {rows['key'].iloc[row]}"
         raise InvalidData(
             f"{where}: {name} is {by_tar[row]!r} in the shard, but {by_index[row]!r} in "
-            f"index.parquet; {INDEX_AGAIN}"
+            f"index.parquet; {index_again(folder)}"
         )

@@ -30,6 +30,7 @@ from hgld.shards.files import FileReader
 from hgld.shards.index import is_export
 from hgld.shards.location import LOCATION
 from hgld.shards.sample import Encoding, box_of, encode_image
+from hgld.shards.schema import numbered_levels
 from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, write_or_keep
 from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split
 from hgld.shards.shard_url import WRITER, ShardUrl
@@ -176,8 +177,7 @@ def _reserve(options: ExportOptions) -> Reserve:
 def _plan_split(
     labelled: LabelledImages, split: str, scale: float, options: ExportOptions
 ) -> SplitPlan:
-    levels = len(labelled.classes.levels)
-    names = [f"level_{level}" for level in range(max(1, levels - 1), levels + 1)]
+    names = numbered_levels(len(labelled.classes.levels))[-2:]
     classes = labelled.classes.landmarks[names].to_numpy(np.int32)
     return plan_split(
         classes[labelled.landmarks[labelled.rows_of(split)]],

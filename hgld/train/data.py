@@ -25,7 +25,7 @@ from hgld.shards.damaged import DamagedImages
 from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
-from hgld.shards.schema import IMAGE_CRC32, PLACES
+from hgld.shards.schema import IMAGE_CRC32, PLACES, numbered_levels
 from hgld.storage import join_location
 from hgld.train.ranks import ALONE, Ranks
 
@@ -71,7 +71,7 @@ class TrainingData:
         manifest = read_manifest(folder)
         shards = [one for one in manifest["shards"] if one["split"] == options.split]
         own = [one["file"] for one in shards if one["samples"]]  # all its photos may be damaged
-        levels = [f"level_{level + 1}" for level in range(len(manifest["levels"]))]
+        levels = numbered_levels(len(manifest["levels"]))
         # A rank holds neither other splits nor the other texts of its split.
         rows = read_index(folder, own, [*READ, *levels])
         # Runs of 0 steps are pretrained models and need no samples.

@@ -17,6 +17,7 @@ from hgld.model import build_image_model
 from hgld.model.image import load_weights
 from hgld.shards.batches import Samples, plan_epoch
 from hgld.shards.classes import label_images, number_classes
+from hgld.shards.schema import numbered_levels
 from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
 from hgld.train.objective import build_loss
@@ -53,7 +54,7 @@ def check_training(
     if not training:
         return
     classes = number_classes(hierarchy)
-    levels = [f"level_{i + 1}" for i in range(len(classes.levels))]
+    levels = numbered_levels(len(classes.levels))
     labelled = label_images(images[["split", "landmark_id"]], classes).dropna(subset=levels)
     rows = labelled[labelled["split"] == options.split]
     if rows.empty:

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import shlex
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 import webdataset
 
+from hgld.cli import app, guarded
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.shards import read_index, verify_shards
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
@@ -228,6 +230,39 @@ def test_a_hierarchy_gives_the_levels_of_each_class(foreign: Path) -> None:
 def test_a_hierarchy_that_does_not_fit_is_refused(foreign: Path, rows: str, says: str) -> None:
     with pytest.raises(InvalidData, match=says):
         index_shards(foreign, hierarchy=hierarchy_of(foreign, rows))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"levels": ("family", "animal")},
+        {"last_dot": True, "skip_unlabelled": True},
+        {"hierarchy": "levels.csv", "levels": ("animal",)},
+    ],
+    ids=["cls", "levels", "flags", "hierarchy"],
+)
+def test_the_advice_for_a_wrong_index_is_the_command_that_makes_the_same_one(
+    foreign: Path, rules: dict[str, Any]
+) -> None:
+    if "hierarchy" in rules:
+        rows = "".join(f"animal{i},group{i // 3},kind{i}\n" for i in range(5))
+        rules["hierarchy"] = hierarchy_of(foreign, f"class,group,kind\n{rows}")
+    index = index_shards(foreign, **rules)
+    put_index(foreign, index.assign(width=0))
+    with pytest.raises(InvalidData, match=r"width is 0; .* make it again: `hgld") as raised:
+        read_index(foreign)
+    words = shlex.split(str(raised.value).split("`")[1])[1:]
+    assert guarded(lambda: app(words)) == 0
+    assert read_index(foreign).equals(index)
+    verify_shards(foreign)
+
+
+def test_the_advice_for_a_wrong_index_of_an_export_is_to_export(world: World) -> None:
+    folder, _ = world.export()
+    put_index(folder, read_index(folder).assign(width=0))
+    with pytest.raises(InvalidData, match=r"make it again: run export$"):
+        read_index(folder)
 
 
 @pytest.mark.parametrize("rules", ["{}", '{"levels": 3}'])
