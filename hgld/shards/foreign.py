@@ -8,6 +8,7 @@ table may put the levels above it. The tars are not changed; only sidecars are w
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -20,11 +21,11 @@ import pandas as pd
 
 from hgld.artifacts import Json, atomic_path, hash_file, read_csv, read_header, write_csv
 from hgld.credit import CREDITS, UNKNOWN
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images import Undecodable, read_size
 from hgld.shards.classes import Classes, number_classes
 from hgld.shards.files import FileReader
-from hgld.shards.index import is_export
+from hgld.shards.index import is_export, read_manifest
 from hgld.shards.schema import (
     CLASS,
     HIERARCHY,
@@ -249,8 +250,12 @@ def _replace_rules(
 ) -> None:
     """Write the rules of a new index, and delete files of the index before that are not replaced.
 
-    The manifest is deleted first, so that new rules are never taken for those of the old index.
+    The manifest, which names them, goes before new rules are written, so that these are never taken
+    for those of the old index.
     """
+    with suppress(HgldError):  # there is none, or it is damaged
+        for split in read_manifest(folder)["splits"]:
+            (folder / f"{split}.wids.json").unlink(missing_ok=True)
     (folder / "manifest.json").unlink(missing_ok=True)
     rules.write(folder)
     if hierarchy is None:

@@ -13,7 +13,7 @@ import webdataset
 
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.shards import read_index, verify_shards
+from hgld.shards import read_index, read_manifest, verify_shards
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 from hgld.shards.contents import count_shards, list_shards, read_sample
 from hgld.shards.foreign import index_shards
@@ -263,6 +263,18 @@ def test_the_advice_for_a_wrong_index_of_an_export_is_to_export(world: World) ->
     put_index(folder, read_index(folder).assign(width=0))
     with pytest.raises(InvalidData, match=r"make it again: run export$"):
         read_index(folder)
+
+
+def test_an_index_of_other_splits_leaves_no_descriptor_of_the_old_ones(foreign: Path) -> None:
+    index_shards(foreign)
+    old = read_manifest(foreign)["splits"]
+    assert old and all((foreign / f"{split}.wids.json").is_file() for split in old)
+    (foreign / "mine.wids.json").write_text("{}")
+    for tar in foreign.glob("*.tar"):
+        tar.rename(foreign / f"other-{tar.name[-6:]}")
+    index_shards(foreign)
+    assert {p.name for p in foreign.glob("*.wids.json")} == {"mine.wids.json", "other.wids.json"}
+    verify_shards(foreign)
 
 
 @pytest.mark.parametrize("rules", ["{}", '{"levels": 3}'])
