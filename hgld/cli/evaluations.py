@@ -114,9 +114,8 @@ def measure(
         if gallery is not None:
             raise UsageError(f"--draws takes the galleries from {query}; leave out {gallery}")
         with progress("measure"):
-            drawn = measure_draws(
-                _read_side(query, labels), draws, metric or (), level or (), cosine=not dot
-            )
+            side, _ = _read_sides(query, labels)
+            drawn = measure_draws(side, draws, metric or (), level or (), cosine=not dot)
         if out is not None:
             write_table(drawn.draws.reset_index(), out)
         if as_json:
@@ -125,12 +124,7 @@ def measure(
             _print_draws(drawn)
         return
     with progress("measure"):
-        side = _read_side(query, labels)
-        other = None
-        if gallery is not None and labels is not None and gallery_labels is None:
-            other = _read_gallery(gallery, labels, query)
-        elif gallery is not None:
-            other = _read_side(gallery, gallery_labels)
+        side, other = _read_sides(query, labels, gallery, gallery_labels)
         found = measure_files(side, other, metric or (), level or (), cosine=not dot)
     if out is not None:
         write_table(found.per_query(), out)
@@ -553,27 +547,31 @@ def duplicates(
     typer.echo(f"{pairs_text} with {paired:,} of {images}, cosine {cosine:g} or more")
 
 
-def _read_gallery(path: Path, labels: Path, query: Path) -> "Given":
-    """Read the gallery with the labels given for the query: by id, not by the query's rows."""
+def _read_sides(
+    query: Path, labels: Path | None, gallery: Path | None = None, its_labels: Path | None = None
+) -> "tuple[Given, Given | None]":
+    """Read both sides; the gallery has the query's labels by id, or by row if it is its file."""
     from hgld.errors import UsageError
     from hgld.evaluate.given import IDS, read_given, read_labels
 
-    given, table = read_given(path), read_labels(labels)
-    if path.samefile(query) or (given.ids is not None and {*IDS} & {*table}):
-        return given.with_labels(table, labels)
-    if given.labels is None:
+    side = read_given(query)
+    other = None if gallery is None else read_given(gallery)
+    if other is not None and its_labels is not None:
+        other = other.with_labels(read_labels(its_labels), its_labels)
+    if labels is None:
+        return side, other
+    table = read_labels(labels)
+    side = side.with_labels(table, labels)
+    if gallery is None or other is None or its_labels is not None:
+        return side, other
+    if gallery.samefile(query) or (other.ids is not None and {*IDS} & {*table}):
+        return side, other.with_labels(table, labels)
+    if other.labels is None:
         raise UsageError(
-            f"--labels {labels}: are those of {query} by row, and {path} is another file; give "
+            f"--labels {labels}: are those of {query} by row, and {gallery} is another file; give "
             "its labels by --gallery-labels, or ids in both"
         )
-    return given
-
-
-def _read_side(path: Path, labels: Path | None) -> "Given":
-    from hgld.evaluate.given import read_given, read_labels
-
-    given = read_given(path)
-    return given if labels is None else given.with_labels(read_labels(labels), labels)
+    return side, other
 
 
 def _print_measures(found: "FileResult") -> None:

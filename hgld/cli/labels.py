@@ -113,9 +113,14 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a published label file and count its labels."""
+    from hgld.errors import InvalidData
     from hgld.hierarchy.label_file import read_label_file
 
     found = read_label_file(file)
+    if found.cells.empty:
+        raise InvalidData(
+            f"{file}: has no row below its header; expected one for each {found.noun}"
+        )
     if out is not None:
         found.write(out)
     if as_json:

@@ -108,7 +108,7 @@ def index_again(folder: Path) -> str:
         flags += ["--skip-unlabelled"] * bool(rules.get("skip_unlabelled"))
         flags += ["--last-dot"] * bool(rules.get("last_dot"))
         command = shlex.join(["hgld", "shards", "index", str(folder), *flags])
-        if manifest["options"]:
+        if manifest.get("options"):
             return "make it again: run export"
     except (HgldError, OSError, LookupError, TypeError):
         return INDEX_AGAIN

@@ -10,6 +10,7 @@ import pytest
 
 from hgld.artifacts import hash_file
 from hgld.cli import app, guarded
+from hgld.evaluate import given
 from hgld.ranking.interchange import read_kaggle, read_trec_qrels, read_trec_run
 from tests.evaluate.made_evaluation import write_evaluation, write_levels
 
@@ -75,6 +76,21 @@ def test_measure_prints_the_metrics_of_embeddings(embeddings: Path, capsys) -> N
     assert rows["AP:place"] == ["100.0", "2", "-"]  # two queries of one class
     assert text.splitlines()[-1] == "intervals over 3 classes"
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_measure_reads_a_file_of_labels_once(
+    embeddings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, read_labels = list[Path](), given.read_labels
+
+    def count(path: Path) -> pd.DataFrame:
+        read.append(path)
+        return read_labels(path)
+
+    monkeypatch.setattr(given, "read_labels", count)
+    vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
+    assert hgld("evaluations", "measure", vectors, vectors, "--labels", labels) == 0
+    assert read == [labels]
 
 
 def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:

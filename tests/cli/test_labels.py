@@ -8,6 +8,7 @@ import pytest
 from hgld.artifacts import columns_of, declared_table
 from hgld.cli import app, guarded
 
+HEADER = ",".join(columns_of("train_labels"))
 URL = "http://commons.wikimedia.org/wiki/Category:"
 PATH = '{"kind": "human-made", "supercategory": "church", "landmark": "train:7"}'
 
@@ -199,3 +200,13 @@ def test_real_labels_are_compared_with_themselves(
     file = real_data / "gldv2-labels" / "index_label_to_hierarchical.csv"
     assert hgld("labels", "compare", file, file) == 0
     assert "same label   55,529 of 55,529 (100.0%)" in capsys.readouterr().out
+
+
+def test_a_label_file_without_rows_is_refused_by_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for header, noun in (("split,class_id,group,species", "class"), (HEADER, "landmark")):
+        (tmp_path / "labels.csv").write_text(f"{header}\n")
+        assert hgld("labels", "check", tmp_path / "labels.csv") == 3
+        says = f"labels.csv: has no row below its header; expected one for each {noun}"
+        assert says in capsys.readouterr().err
