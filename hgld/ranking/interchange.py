@@ -171,7 +171,7 @@ def kaggle_score(
     images are ``None``, or whose usage is ``Ignored``, is left out.
 
     Args:
-        submission: images of each query, best first.
+        submission: images of each query, best first; ids as in the solution or percent-encoded.
         solution: lines with the columns id, images and Usage.
         k: cut-off.
 
@@ -194,25 +194,29 @@ def kaggle_score(
     missing, ignored = [], []
     for number, row in enumerate(_rows(solution), 2):
         query, images, usage = row.get("id"), row.get("images"), row.get("Usage")
-        if query is None or images is None or usage is None:
+        if not query or images is None or usage is None:
             raise InvalidData(f"solution line {number}: expected the columns id, images and Usage")
         if query in met:
             raise InvalidData(f"solution line {number}: query {query} is there twice")
-        met.add(query)
+        encoded = encode_id(query)
+        met |= {query, encoded}
         # The official solution has None for a query without relevant images.
         relevant = set(images.split()) - {"None"}
         if not relevant or usage == "Ignored":
             ignored.append(query)
             continue
-        if query not in submission:
+        found = submission.get(encoded, submission.get(query))
+        if found is None:
             missing.append(query)
-        values[query] = _ap_at(submission.get(query, ()), relevant, k)
+        raw = {encode_id(image): image for image in relevant}
+        ranked = [raw.get(image, image) for image in (found or ())[:k]]
+        values[query] = _ap_at(ranked, relevant, k)
         usages.setdefault(usage, []).append(values[query])
     # A misspelt query would otherwise count as missing, with 0.
     unknown = set(submission) - met
     if unknown:
         raise InvalidData(f"submission: query {min(unknown)} is not in the solution")
-    means = {usage: sum(found) / len(found) for usage, found in sorted(usages.items())}
+    means = {usage: sum(own) / len(own) for usage, own in sorted(usages.items())}
     return KaggleScore(means, values, tuple(missing), tuple(ignored))
 
 

@@ -65,6 +65,18 @@ def test_a_submission_with_a_whole_gallery_reads_back() -> None:
         csv.field_size_limit(limit)
 
 
+@pytest.mark.parametrize("encode", [str, interchange.encode_id])
+def test_ids_of_a_submission_and_of_a_solution_may_be_encoded_or_not(encode) -> None:
+    ids = ["50%", "a%25b", "a,b"]
+    rankings = {"my 1%": ids, "q2": ["x", *ids]}
+    submission = interchange.read_kaggle(interchange.kaggle_lines(rankings))
+    names = [encode(query) for query in rankings]
+    rows = [f'{name},"{" ".join(map(encode, ids))}",Public' for name in names]
+    found = interchange.kaggle_score(submission, ["id,images,Usage", *rows])
+    assert found.missing == ()
+    assert found.per_query == {names[0]: 1.0, names[1]: pytest.approx((1 / 2 + 2 / 3 + 3 / 4) / 3)}
+
+
 def test_a_query_that_is_not_in_the_solution_is_refused() -> None:
     with pytest.raises(InvalidData, match="q9 is not in the solution"):
         interchange.kaggle_score({"q9": ["a"]}, SOLUTION)
