@@ -181,8 +181,10 @@ class Linker:
             if one.qid == NONE:
                 links[name] = Link(reason="none", detail=one.place)
             elif not item.item_id:
-                missing = f"{one.place}: {one.text} does not exist"
-                if one.qid and isinstance(self.items, DumpedItems):
+                topic = topics.get(item_id, "")
+                what = f"{one.text}: its topic {topic} (P301)" if topic else one.text
+                missing = f"{one.place}: {what} does not exist"
+                if (topic or one.qid) and isinstance(self.items, DumpedItems):
                     missing += (
                         " in the dump; if the item was merged, give the id of the one that it was "
                         "merged into: dumps hold no merged items"

@@ -24,6 +24,7 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.link import Linker
 from hgld.hierarchy.link_table import Said, apply_links
 from hgld.hierarchy.scrape.answers import PARTS, LookUp, NamedItem
+from hgld.hierarchy.scrape.items import DumpedItems
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
 from tests.hierarchy.made_dump import write_dumps
@@ -606,6 +607,20 @@ def test_a_single_item_is_linked_unless_its_description_is_off_the_topic(
     assert (link.item.item_id, link.by, link.reason) == expected
     assert re.fullmatch(r"0\.\d{3}|1\.000", link.score) if link.item.item_id else not link.score
     assert link.item.item_id or link.candidates.startswith("Q26742231 Apple: American multi")
+
+
+def test_a_topic_of_a_category_that_a_dump_lacks_is_what_does_not_exist(tmp_path: Path) -> None:
+    items = DumpedItems(tmp_path / "dump.json", ["en"], ["enwiki"], ["P31", "P301"])
+    of_category = ("P31", "Q4167836", ""), ("P301", "Q5", "")
+    items.known = {"Q4": NamedItem("Q4", statements=of_category), "Q5": NamedItem("")}
+    said = {"lake": Said("qid", "Q4", "Q4", "", tmp_path / "links.csv", 0)}
+    linker = Linker(Search(), items, LinkOptions(), EmbedOptions(encoder="offline:minilm"))
+    link = linker.link(["lake"], said)["lake"]
+    assert (link.reason, link.detail) == (
+        "gone",
+        "links.csv row 2: Q4: its topic Q5 (P301) does not exist in the dump; if the item was "
+        "merged, give the id of the one that it was merged into: dumps hold no merged items",
+    )
 
 
 @pytest.mark.parametrize(("seen", "reason"), [(0.29, ""), (0.25, "off_topic")])
