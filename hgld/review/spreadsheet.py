@@ -122,7 +122,7 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
     )
     start = next(filled, len(table))  # behind blank lines and one that declares the delimiter
     table = table[start:]
-    if any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
+    if _is_misread(table):
         say(f"{name} was opened as Windows-1252 where it is UTF-8; letters like é are put right")
         table = [list(map(_as_utf_8, row)) for row in table]
     header = [single_blanks(cell).casefold() for cell in (table[0] if table else [])]
@@ -134,6 +134,14 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
         if any(cell.strip() for cell in row)
     ]
     return Sheet(name, columns, rows, {c for c in columns if header.count(c) > 1})
+
+
+def _is_misread(table: Sequence[Sequence[str]]) -> bool:
+    """Whether UTF-8 was decoded as Windows-1252, by its BOM, else by half of what is not ASCII."""
+    if any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
+        return True
+    odd = [cell for row in table for cell in row if not cell.isascii()]
+    return 0 < len(odd) <= 2 * sum(_as_utf_8(cell) != cell for cell in odd)
 
 
 def _as_utf_8(cell: str) -> str:

@@ -287,15 +287,22 @@ def test_windows_1252_is_read_with_a_note(tmp_path: Path) -> None:
     assert "review.csv is not UTF-8 and was read as Windows-1252" in notes[0]
 
 
-def test_utf_8_that_was_opened_as_windows_1252_is_put_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8"])
+def test_utf_8_that_was_opened_as_windows_1252_is_put_right(tmp_path: Path, encoding: str) -> None:
     note = "Á ”so” – œuf"
-    data = f"{HEADER}\nkeep,church,,{note},Q1\ndrop,,,,Q2\n".encode("utf-8-sig")
+    data = f"{HEADER}\nkeep,church,,{note},Q1\ndrop,,,,Q2\n".encode(encoding)
     opened = "".join(bytes([b]).decode("latin-1" if b in UNDEFINED else "cp1252")
                      for b in data)  # fmt: skip
     typed = opened.replace("drop,,,,", "drop,,,château,")  # afterwards, in the spreadsheet
     new, notes = notes_of(tmp_path, typed.encode())
     assert new == [["Q1", "keep", "church", "human-made", note], ["Q2", "drop", "", "", "château"]]
     assert "was opened as Windows-1252 where it is UTF-8" in notes[0]
+
+
+def test_a_label_that_the_wiki_itself_has_misread_is_kept(tmp_path: Path) -> None:
+    rows = "keep,church,,cafÃ©,Q1\nkeep,church,,château,Q2\nkeep,church,,œuf,Q4\n"
+    new, notes = notes_of(tmp_path, f"{HEADER}\n{rows}".encode())
+    assert [row[-1] for row in new] == ["cafÃ©", "château", "œuf"] and not notes
 
 
 @pytest.mark.parametrize("data", [b"keep,church,,\x81,Q1\n", b"\xd0\xcf\x11\xe0\0\0keep\n"])
