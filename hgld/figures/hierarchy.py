@@ -7,7 +7,7 @@ any draw the same figures.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,16 @@ from hgld.figures.theme import (
     open_figure,
     scale_axis,
 )
-from hgld.words import count_text, level_classes
+from hgld.words import columns_of, count_text, level_classes
 
 MAX_BARS = 80
 HEIGHT = 4.6  # inches of the rings with the names around them
 RINGS = 4  # at most; of a deeper hierarchy, the coarsest levels
 HOLE, RING = 0.36, 0.64  # radius of the hole, width of all rings together
-LETTER = 0.06  # width of a letter in inches
+LETTER = 0.06  # width of a letter outside the rings in inches
+BOLD, LINE = 0.077, 0.12  # width and height of a letter inside them
 LONGEST = 18  # letters of a name outside the rings
+LEAST = 4  # letters of a name inside them, of one that is cut
 NAMED = 0.018  # smaller shares have no space for a name
 
 Path = tuple[str, ...]
@@ -96,13 +98,14 @@ def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Them
         names = sorted({path[0] for path in counts})
         palette = theme.groups if len(names) <= len(theme.groups) else theme.classes
         colours = {name: palette[number % len(palette)] for number, name in enumerate(names)}
-        for ring in range(depth):
-            _draw_ring(axes, _parts(counts, ring + 1), ring, depth, colours, theme)
         outer = _parts(counts, depth).items()
         named = [_cut(path[-1]) for path, count in outer if count / total >= NAMED]
-        letters = max(map(len, named), default=0)
+        letters = max(map(columns_of, named), default=0)
         # in radii of the outer ring, with the names outside it
         reach = 1.05 / (1 - 2 * LETTER * letters / HEIGHT)
+        for ring in range(depth):
+            parts = _parts(counts, ring + 1)
+            _draw_ring(axes, parts, ring, depth, colours, theme, 2 * reach / HEIGHT)
         axes.set(xlim=(-reach * WIDTH / HEIGHT, reach * WIDTH / HEIGHT), ylim=(-reach, reach))
         middle = f"{total:,}\n{levels[-1]}\nclasses"
         axes.text(0, 0, middle, ha="center", va="center", fontsize=9, color=theme.ink)
@@ -127,7 +130,9 @@ def _draw_ring(
     depth: int,
     colours: Mapping[str, str],
     theme: Theme,
+    inch: float,
 ) -> None:
+    """Draw the classes of a level; ``inch`` is in radii of the outer ring."""
     total, width = sum(parts.values()), RING / depth
     outer = HOLE + width * (ring + 1)
     shades = _shades(list(parts), colours, theme, ring)
@@ -142,16 +147,50 @@ def _draw_ring(
     last = ring == depth - 1
     for wedge, (path, count) in zip(wedges, parts.items(), strict=True):
         wedge.set_linewidth(min(1.0, 100 * count / total))
-        text = _cut(path[-1]) if last else f"{path[-1]} {count / total:.0%}"
-        arc = 2 * math.pi * outer * count / total * HEIGHT / 4
-        if count / total >= NAMED and (last or arc > LETTER * len(text)):
-            angle = (wedge.theta1 + wedge.theta2) / 2
-            place = outer + 0.03 if last else outer - width / 2
-            _write(axes, text, angle, place, last, theme)
+        share = count / total
+        if share < NAMED:
+            continue
+        angle, name = (wedge.theta1 + wedge.theta2) / 2, path[-1]
+        if last:
+            _write(axes, _cut(name), angle, outer + 0.03, last, theme)
+            continue
+        cut = (f"{name[:end]}…" for end in range(len(name) - 1, LEAST - 1, -1))
+        for text in chain((f"{name} {share:.0%}", name), cut):
+            length, height = BOLD * columns_of(text) * inch, LINE * inch
+            place = place_in_ring(length, height, 2 * math.pi * share, outer - width, outer)
+            if place:
+                _write(axes, text, angle, place, last, theme)
+                break
+
+
+def place_in_ring(length: float, height: float, turn: float, inner: float, outer: float) -> float:
+    """Return the radius at which a straight text fits into a part of a ring; 0 if none does.
+
+    Args:
+        length: of the text, in the unit of the radii; its middle is at the radius.
+        height: likewise.
+        turn: angle of the part in radians.
+        inner: radius of the ring's inner edge.
+        outer: radius of its outer edge.
+
+    Example:
+        >>> [round(place_in_ring(length, 0.1, 3.0, 0.3, 0.7), 2) for length in (0.2, 1.0, 1.3)]
+        [0.5, 0.44, 0]
+    """
+    half = length / 2
+    if half >= outer:
+        return 0
+    radius = min((inner + outer) / 2, math.sqrt(outer**2 - half**2) - height / 2)
+    low = radius - height / 2
+    inside = turn >= math.pi or half <= low * math.tan(turn / 2)
+    return radius if low >= inner and inside else 0
 
 
 def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 2]}..."
+    if columns_of(name) <= LONGEST:
+        return name
+    end = next(end for end in range(LONGEST, 0, -1) if columns_of(name[:end]) <= LONGEST - 2)
+    return f"{name[:end]}..."
 
 
 def _shades(

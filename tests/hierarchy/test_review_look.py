@@ -200,6 +200,23 @@ def test_the_map_is_a_list_of_groups_of_values(wide: Curator) -> None:
     ]  # fmt: skip
 
 
+def test_a_data_set_without_ids_or_kinds_is_not_said_to_lack_them(
+    chromium: Any, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("sheet", "taxonomy"):
+        tables[name]["kind"] = ""
+    tables["sheet"]["key_type"] = "label"
+    page = tmp_path / "review.html"
+    text = render(tables, tmp_path)
+    page.write_text(text.replace('"above":["kind"]', '"above":[]'), encoding="utf-8")
+    curator = Curator(chromium, page, viewport={"width": 1440, "height": 900})
+    curator.view.click("#row-0")
+    assert "no class id" not in curator.view.inner_text("#panel")
+    label = curator.view.get_attribute("#map", "aria-label")
+    assert "placed " in label and "no kind" not in label + curator.view.inner_text("#map")
+    curator.tab.close()
+
+
 # By keyboard alone
 
 

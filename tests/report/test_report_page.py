@@ -1,4 +1,5 @@
 import io
+import math
 import shutil
 from base64 import b64decode
 from dataclasses import replace
@@ -432,3 +433,19 @@ def test_nothing_is_cut_and_what_scrolls_says_so(
     assert found["beyond"] == [] and found["cut"] == [] and found["silent"] == []
     assert found["page"] <= 0
     assert width > 1000 or "scroll" in found["scrollers"]
+
+
+@pytest.mark.parametrize(
+    "name", ["human-made", "tableware and kitchenware", "熊猫熊猫熊猫熊猫熊猫熊猫"]
+)
+def test_names_inside_a_sunburst_stay_within_their_ring(name: str) -> None:
+    counts = {(name, "a name of 18 letters"): 75, ("natural", "lake"): 22, ("rare", "well"): 3}
+    axes = draw_sunburst(counts, ("kind", "group", "leaf"), LIGHT).figure.axes[0]
+    inside = [shown for shown in axes.texts if shown.get_weight() == "bold"]
+    assert {shown.get_text()[:4] for shown in inside} == {name[:4], "natu"}
+    origin, unit = axes.transData.transform([(0, 0), (1, 0)])
+    for shown in inside:
+        radius = math.hypot(*shown.get_position())
+        shown.set_rotation(0)
+        half = shown.get_window_extent().width / 2 / (unit[0] - origin[0])
+        assert radius > 0.36 and math.hypot(radius, half) < 0.68  # the edges of the ring

@@ -89,7 +89,7 @@ function tree() {
 function placeOf(row) {
   const name = leaning(row);
   if (now(row).decision === "drop") return ["dropped", "dropped"];
-  if (name) return [kindOf.get(name) || "no kind", name];
+  if (name) return [kindOf.get(name) || (data.above.length ? "no kind" : "placed"), name];
   return [NOT_PLACED, row.clusterName || "open"];
 }
 

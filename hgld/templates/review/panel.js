@@ -1,6 +1,7 @@
 // The chosen value: photos, what it could be, the decision, and its cluster.
 
 const DEEDS_SHOWN = [["keep", "K"], ["move", "m"], ["drop", "d"], ["unsure", "u"]];
+const anyById = rows.some((row) => row.byId); // else values go by their labels
 const DEED_COLOURS = { keep: "decided", move: "decided", drop: "dropped", unsure: "unsure" };
 const live = { refresh: () => {} }; // brings the parts that a decision changes up to date
 
@@ -40,7 +41,8 @@ function headParts(row) {
     counted(row.landmarks, data.landmarks.noun), counted(row.images, "image"),
     `${percent(row[unit], total)} of all`,
   ];
-  const line = [pill, row.byId ? key : "no class id", ` · ${facts.join(" · ")}`];
+  const id = row.byId ? key : anyById && "no class id";
+  const line = [pill, ...(id ? [id, " · "] : []), facts.join(" · ")];
   const title = make("h2", { class: "label", title: row.label }, row.label);
   const others = row.translations.flatMap(([code, text]) => [small(`${code} `), make("span", { lang: code }, text), " "]);
   return [title, others.length ? make("p", { class: "facts" }, ...others) : null, make("p", { class: "facts" }, ...line)];
