@@ -204,11 +204,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
     Example:
         >>> nearest("cluster", ["clusters", "seed"])
         "; did you mean 'clusters'?"
-        >>> nearest("x", ["clusters"])
+        >>> nearest("nonsense", ["convent", "monument"])
         ''
     """
     words = list(words)
-    close = get_close_matches(word, words, n=1, cutoff=0.5)
+    close = get_close_matches(word, words, n=1, cutoff=0.6)
     close += [other for other in words if len(word) > 2 and other.startswith(word)]  # "val"
     return f"; did you mean '{close[0]}'?" if close else ""
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,10 +69,10 @@ def out_option(help_line: str, metavar: str = "FILE") -> Any:
 
 
 def on_pipeline(body: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that opens the runner of a pipeline and calls ``body`` with it.
+    """Return a command that calls ``body`` with a function that opens the runner of a pipeline.
 
-    Its arguments are PIPELINE, then those that the body declares after its runner, then --set,
-    --work and --now.
+    So the body can refuse its own arguments first. The command's arguments are PIPELINE, then those
+    that the body declares after its first one, then --set, --work and --now.
     """
 
     def command(
@@ -81,7 +82,7 @@ def on_pipeline(body: Callable[..., None]) -> Callable[..., None]:
         now: Now = None,
         **given: Any,
     ) -> None:
-        body(open_runner(pipeline, settings, work, now), **given)
+        body(partial(open_runner, pipeline, settings, work, now), **given)
 
     first, *last, _ = signature(command).parameters.values()
     _, *own = signature(body).parameters.values()

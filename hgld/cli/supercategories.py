@@ -3,7 +3,7 @@
 Each command is one entry of the log and is taken back by ``hgld reviews undo``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 app = tool_group("taxonomy", "List and edit supercategories; decisions follow.")
 
+Opened = Callable[[], "Runner"]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A supercategory.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
 Kind = Annotated[
@@ -60,14 +61,14 @@ def list_supercategories(
 
 @app.command("add")
 @on_pipeline
-def add(runner: "Runner", name: New, kind: Kind = "", definition: Definition = None) -> None:
+def add(opened: Opened, name: New, kind: Kind = "", definition: Definition = None) -> None:
     """Add a supercategory."""
-    _edit(runner, "add", name, kind=kind, definition=definition)
+    _edit(opened, "add", name, kind=kind, definition=definition)
 
 
 @app.command("propose")
 @on_pipeline
-def propose(runner: "Runner") -> None:
+def propose(opened: Opened) -> None:
     """Add each cluster as a supercategory, with its levels above.
 
     If supercategories have no levels above yet, these get those of the cluster of most of their
@@ -75,6 +76,7 @@ def propose(runner: "Runner") -> None:
     """
     from hgld.cli.review_actions import proposed_edits
 
+    runner = opened()
     with progress():
         edits = proposed_edits(runner)
     _make(runner, edits)
@@ -83,7 +85,7 @@ def propose(runner: "Runner") -> None:
 @app.command("rename")
 @on_pipeline
 def rename(
-    runner: "Runner",
+    opened: Opened,
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A supercategory or its class above.")
     ],
@@ -97,26 +99,27 @@ def rename(
     from hgld.cli.review_actions import renamed_above
 
     if level is None:
-        _edit(runner, "rename", name, into=new)
+        _edit(opened, "rename", name, into=new)
     else:
+        runner = opened()
         _make(runner, renamed_above(runner, level, name, new))
 
 
 @app.command("merge")
 @on_pipeline
 def merge(
-    runner: "Runner",
+    opened: Opened,
     name: Name,
     into: Annotated[str, typer.Argument(metavar="INTO", help="The other, which stays.")],
 ) -> None:
     """Merge a supercategory into another of the same kind."""
-    _edit(runner, "merge", name, into=into)
+    _edit(opened, "merge", name, into=into)
 
 
 @app.command("split")
 @on_pipeline
 def split(
-    runner: "Runner",
+    opened: Opened,
     name: Name,
     new: New,
     keys: Annotated[
@@ -135,33 +138,33 @@ def split(
     from hgld.cli.review_actions import list_decided
 
     if not keys:
-        for row in list_decided(runner, name):
+        for row in list_decided(opened(), name):
             typer.echo(f"{row['key']:<14}{row['label']}")
         raise UsageError(f"name the keys of the values that go to '{new}'")
     more = {"kind": kind, "definition": definition, "keys": tuple(keys)}
-    _edit(runner, "split", name, into=new, **more)
+    _edit(opened, "split", name, into=new, **more)
 
 
 @app.command("describe")
 @on_pipeline
-def describe(runner: "Runner", name: Name, kind: Kind = "", definition: Definition = None) -> None:
+def describe(opened: Opened, name: Name, kind: Kind = "", definition: Definition = None) -> None:
     """Describe a supercategory: change its definition or kind."""
     if not kind and definition is None:
         raise UsageError("describe: give --definition or --kind")
-    _edit(runner, "describe", name, kind=kind, definition=definition)
+    _edit(opened, "describe", name, kind=kind, definition=definition)
 
 
 @app.command("remove")
 @on_pipeline
-def remove(runner: "Runner", name: Name) -> None:
+def remove(opened: Opened, name: Name) -> None:
     """Remove a supercategory that nothing uses."""
-    _edit(runner, "remove", name)
+    _edit(opened, "remove", name)
 
 
-def _edit(runner: "Runner", action: str, name: str, **more: Any) -> None:
+def _edit(opened: Opened, action: str, name: str, **more: Any) -> None:
     from hgld.review.taxonomy import TaxonomyEdit
 
-    _make(runner, [TaxonomyEdit(action, name, **more)])
+    _make(opened(), [TaxonomyEdit(action, name, **more)])
 
 
 def _make(runner: "Runner", edits: "Sequence[TaxonomyEdit]") -> None:

@@ -54,6 +54,7 @@ class StageContext:
         levels: names of the levels above the landmarks, coarse to fine.
         embed: the text encoder, for all stages that compare texts.
         languages: of the names of classes, the best first.
+        words: arguments that name the pipeline and its work folder in a command.
     """
 
     now: str
@@ -66,6 +67,7 @@ class StageContext:
     levels: tuple[str, ...] = LEVEL_NAMES[:-1]
     embed: EmbedOptions = field(default_factory=EmbedOptions)
     languages: tuple[str, ...] = ("en",)
+    words: str = "PIPELINE"
 
 
 class Pipeline(Options):

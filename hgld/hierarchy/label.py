@@ -68,7 +68,7 @@ def build_labels(
     values = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
     values = values.sort_values([*BY_LANDMARK, "order"], kind="stable")
     labelled, reasons = _judge(values, decided)
-    _say_conflicts(values, decided)
+    _say_conflicts(values, decided, context.words)
     # After the decisions: an override has priority over them.
     labelled |= _override(values, landmarks, overrides)
     rows = (agreement or {}).get("supercategories", ())
@@ -152,13 +152,13 @@ def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.D
     return labelled, table_of("label_dropped", reasons)
 
 
-def _say_conflicts(values: pd.DataFrame, decided: Decided) -> None:
+def _say_conflicts(values: pd.DataFrame, decided: Decided, words: str) -> None:
     found = {d.key for d in decided.of_values(values) if d and d.rivals}
     if found:
         are = "is" if len(found) == 1 else "are"
         say(
             f"{count_text(len(found), 'value')} that people decided differently {are} left open; "
-            "`hgld reviews conflicts PIPELINE` shows both sides"
+            f"`hgld reviews conflicts {words}` shows both sides"
         )
 
 

@@ -437,6 +437,7 @@ class Runner:
             pipeline.cluster.levels,
             pipeline.embed,
             pipeline.link.languages,
+            self.workspace.words,
         )
 
     def _write_outputs(self, stage: Stage, outputs: Any) -> dict[str, Any]:

@@ -31,10 +31,6 @@ from hgld.words import count_text
 
 EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
-CONFLICTS = "{} in conflict: `hgld reviews conflicts PIPELINE` shows both sides"
-NO_TAXONOMY = (
-    "the taxonomy is empty: `hgld taxonomy propose PIPELINE` makes each cluster a supercategory"
-)
 GONE = -1  # cluster of a value that no longer exists
 HINTS = (  # columns that a blind copy may lack
     "cluster",
@@ -359,8 +355,17 @@ def require_decisions(
     seen = f", with {shown / images:.1%} of {images:,} images" if images else ""
     in_conflict = [bool(d and d.rivals) for d in found]
     conflicts = value_keys(landmark_values[np.array(in_conflict, dtype=bool)]).nunique()
-    more = f"; {CONFLICTS.format(count_text(conflicts, 'value'))}" if conflicts else ""
-    more += "" if len(taxonomy) else f"; {NO_TAXONOMY}"
+    more = ""
+    if conflicts:
+        more += (
+            f"; {count_text(conflicts, 'value')} in conflict: `hgld reviews conflicts "
+            f"{context.words}` shows both sides"
+        )
+    if taxonomy.empty:
+        more += (
+            f"; the taxonomy is empty: `hgld taxonomy propose {context.words}` makes each cluster "
+            "a supercategory"
+        )
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, context.source.class_noun)} "
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"

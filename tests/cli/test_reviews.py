@@ -213,7 +213,8 @@ def test_an_older_sheet_that_decides_otherwise_is_a_conflict(
     (row, *_) = sheet_of(desk)
     assert (row["instance_of"], row["status"], row["decision"]) == ("inn", "conflict", "")
     assert row["conflict"].count("by a person, 2026-11-21") == 2
-    assert "1 value in conflict" in said  # the gate
+    command = f"hgld reviews conflicts {desk / 'pipeline.toml'} --work {desk / 'work'}"
+    assert f"1 value in conflict: `{command}` shows" in said  # the gate
     fill(desk / "work" / "review.csv", {"inn": "restaurant"})
     hgld(desk, "review", "--apply")
     places = {row["instance_of"]: row["status"] for row in sheet_of(desk)}

@@ -269,6 +269,14 @@ def test_a_faulty_edit_is_one_line_and_changes_nothing(
     assert texts(folder) == FILES
 
 
+def test_a_description_of_nothing_is_refused_before_the_pipeline_is_read(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pipeline.toml").unlink()
+    assert taxonomy(folder, "describe", "parks") == 2
+    assert "describe: give --definition or --kind" in capsys.readouterr().err
+
+
 def test_the_same_edit_again_changes_nothing(folder: Path) -> None:
     for words in (
         ("rename", "parks", "park"),

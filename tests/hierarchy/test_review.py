@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -371,7 +372,9 @@ def test_a_run_that_waits_without_a_taxonomy_names_the_command_that_makes_one(
     context: StageContext,
 ) -> None:
     values, places = landmarks_of(VALUES)
-    with pytest.raises(WaitingForReview, match="`hgld taxonomy propose PIPELINE` makes each"):
+    context = replace(context, words="my.toml --work w")
+    says = "`hgld taxonomy propose my.toml --work w` makes each"
+    with pytest.raises(WaitingForReview, match=says):
         require_decisions(
             VALUES, summary_of(VALUES), values, places, TAXONOMY[:0], decisions(), NO_HINTS,
             options=ReviewOptions(), context=context,
