@@ -412,10 +412,6 @@ def conflict_sheet(runner: Runner) -> pd.DataFrame:
     return sheet[sheet["status"] == "conflict"]
 
 
-def _present_names(runner: Runner) -> dict[str, tuple[str, str]]:
-    return present_names(*read_tables(runner, "taxonomy", "taxonomy_edits"))
-
-
 def _names_to_restore(runner: Runner) -> Names:
     kinds = kinds_of(runner.read("taxonomy", runner.stage("review")))
     return Identities(list_entries(runner)).names(kinds)
@@ -518,7 +514,9 @@ def _edit_by_sheets(runner: Runner, sheets: Iterable[Sheet]) -> Taxonomy | None:
     if not edits:
         return None
     taxonomy = _open_taxonomy(runner)
-    taxonomy.make(taxonomy.to_make(edits, recorded))
+    edits = taxonomy.to_make(edits, recorded)
+    taxonomy.require_present_classes(edits, recorded)
+    taxonomy.make(edits)
     return taxonomy if taxonomy.record else None
 
 

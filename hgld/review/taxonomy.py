@@ -211,6 +211,31 @@ class Taxonomy:
             made = number if self.is_made(edit, recorded) else made
         return [edit for edit in edits[made:] if not self.is_made(edit, recorded)]
 
+    def require_present_classes(
+        self, edits: Sequence[TaxonomyEdit], recorded: pd.DataFrame
+    ) -> None:
+        """Refuse edits of sheets with a class above that was renamed after they were written.
+
+        Raises:
+            InvalidData: all edits that would bring such a class back.
+        """
+        if tuple(self.levels) == LEVEL_NAMES[:-1]:  # of which both kinds may always be given
+            return
+        kinds = kinds_of(self.table)
+        here, now = _classes(kinds.values()), dict[tuple[str, ...], str]()
+        for name, earlier in sorted(former_kinds(self.table, recorded).items()):
+            for path in _classes(earlier) - here:
+                now[path] = KIND_SEPARATOR.join(classes_above(kinds[name])[: len(path)])
+        faults = [
+            f"{edit.place}: '{edit.name}' would bring '{KIND_SEPARATOR.join(gone)}' back, which is "
+            f"'{now[gone]}' since; write that, or give the old one by `hgld taxonomy "
+            f"{edit.action}` with --kind"
+            for edit in edits
+            if (gone := min(_classes([single_blanks(edit.kind)]) & now.keys(), default=()))
+        ]
+        if faults:
+            raise InvalidData(*faults)
+
     def is_made(self, edit: TaxonomyEdit, recorded: pd.DataFrame) -> bool:
         """Whether the record has this edit and it still holds."""
         name, into, names = single_blanks(edit.name), single_blanks(edit.into), self._names()
@@ -592,6 +617,8 @@ def list_taxonomy(sheet: pd.DataFrame, taxonomy: pd.DataFrame) -> pd.DataFrame:
 def list_renames(recorded: pd.DataFrame) -> dict[str, list[str]]:
     """Return name -> the name that it got by its last rename or merge, and the entry of that.
 
+    The new name of one that was removed, or is there again, is empty.
+
     Example:
         >>> row = {"action": "rename", "table": "taxonomy", "key": "lake", "before": "lake",
         ...     "column": "supercategory", "after": "pond", "entry": "e1 taxonomy"}
@@ -599,11 +626,13 @@ def list_renames(recorded: pd.DataFrame) -> dict[str, list[str]]:
         {'lake': ['pond', 'e1 taxonomy']}
     """
     names = recorded[(recorded["table"] == "taxonomy") & (recorded["column"] == NAME)]
-    return {
-        row["before"]: [row["after"], row["entry"]]
-        for row in records(names)
-        if row["before"] and row["after"]
-    }
+    found = dict[str, list[str]]()
+    for row in records(names):
+        if row["before"]:
+            found[row["before"]] = [row["after"], row["entry"]]
+        if row["after"] in found:
+            found[row["after"]] = ["", row["entry"]]
+    return found
 
 
 def present_names(taxonomy: pd.DataFrame, recorded: pd.DataFrame) -> dict[str, tuple[str, str]]:

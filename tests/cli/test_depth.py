@@ -237,6 +237,32 @@ def test_a_class_above_is_renamed_in_one_entry_and_taken_back(
         assert says in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "add,,made > house,,inn",
+        "add,,made > mast,,tower",
+        "describe,,made > house,of stone,church",
+    ],
+)
+def test_a_list_of_edits_from_before_a_rename_does_not_bring_the_class_above_back(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str
+) -> None:
+    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    words = ["taxonomy", "rename", *where, "made", "built", "--level", "level 1"]
+    assert guarded(lambda: app(words)) == 0
+    before = (folder / "labels" / "taxonomy.csv").read_bytes()
+    sheet = tmp_path / "review_taxonomy.csv"
+    sheet.write_text(f"action,into,kind,definition,supercategory\n{row}\n")
+    capsys.readouterr()
+    assert hgld(folder, "review", str(sheet), "--apply") == 3
+    said = capsys.readouterr().err
+    assert "row 2: '" in said and "would bring 'made' back, which is 'built' since; " in said
+    assert (folder / "labels" / "taxonomy.csv").read_bytes() == before
+    sheet.write_text(sheet.read_text().replace("made", "built"))
+    assert hgld(folder, "review", str(sheet), "--apply") == 0
+
+
 def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_path: Path) -> None:
     whole, killed = (deepen(made, 4, tmp_path / name) for name in ("whole", "killed"))
     for folder in (whole, killed):

@@ -6,7 +6,7 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import Decided
 from hgld.review.entries import Entry, list_entries
 from hgld.review.identities import NAME, Identities
-from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, present_names
+from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, list_renames, present_names
 from hgld.review.undo import undo_decisions
 
 NO_EDITS = table_of("cluster_edits", [])
@@ -105,6 +105,7 @@ def test_a_merge_that_was_taken_back_maps_no_name_of_a_sheet() -> None:
     log.take_back(merge)
     log.edit(TaxonomyEdit("remove", "lake"))
     assert "lake" not in present_names(log.tables["taxonomy"], log.edits)
+    assert list_renames(log.edits)["lake"][0] == ""
 
 
 def test_a_sitting_that_goes_on_after_an_edit_means_the_names_after_it() -> None:
