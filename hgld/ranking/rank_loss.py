@@ -33,8 +33,10 @@ from hgld.ranking.checks import (
     check_tensors,
     widen,
 )
-from hgld.ranking.kernels.device import whole_products
+from hgld.ranking.kernels.device import all_finite, whole_products
 from hgld.ranking.surrogates import RankFunction, first_derivative
+
+LEAST_LENGTH = 1e-12  # of an embedding; the squares of a shorter one lose digits
 
 
 @dataclass(frozen=True)
@@ -173,13 +175,13 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
         raise ShapeError(f"embeddings are {embeddings.dtype}; expected floats")
     with whole_products(embeddings.device):
         wide = widen(embeddings)
-        unit = F.normalize(wide, dim=1)
-        flat = unit.detach().flatten()
-        lengths = float(torch.dot(flat, flat))  # sum of the squared lengths
-        if not math.isfinite(lengths):
-            raise ShapeError("embeddings hold nan or inf; expected finite numbers")
-        # normalize() failed on rows whose squares overflow or underflow: rescale and repeat
-        if abs(lengths - len(unit)) > 0.5:
+        lengths = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
+        unit: Tensor = wide / lengths.clamp(min=LEAST_LENGTH)
+        known = lengths.detach()
+        # squares overflow or underflow in the other rows: rescale and repeat
+        if not bool(((known >= LEAST_LENGTH) & (known < math.inf)).all()):
+            if not all_finite(wide.detach()):
+                raise ShapeError("embeddings hold nan or inf; expected finite numbers")
             directed = (wide != 0).any(1, keepdim=True)  # zeros have no direction
             unit = torch.where(directed, F.normalize(_near_one(wide), dim=1), 0.0)
     return unit

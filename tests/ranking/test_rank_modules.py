@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses
+from hgld.ranking.rank_loss import unit_vectors
 from hgld.ranking.steps import UpperStep
 
 CLASSES = torch.tensor([[0, 0], [0, 1], [1, 2], [1, 3]])
@@ -355,6 +356,12 @@ def test_embeddings_of_any_length_are_their_directions(power) -> None:
     if power < 0:  # the gradient goes with 1 / length
         expected = torch.autograd.grad(near, embeddings)[0]
         torch.testing.assert_close(slope * 10.0**power, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("length", [1.1e-12, 9e-13, 7.2e-13])
+def test_an_embedding_just_below_the_least_length_has_unit_length_too(length) -> None:
+    unit = unit_vectors(torch.tensor([[0.6 * length, 0.8 * length], [3.0, 4.0]]))
+    torch.testing.assert_close(unit, torch.tensor([[0.6, 0.8], [0.6, 0.8]]))
 
 
 @pytest.mark.parametrize(
