@@ -199,7 +199,9 @@ def sup_ndcg(scores: Tensor, levels: Tensor, step: Step | None = None) -> Tensor
     """
     scores = grades.check_pairs(scores, levels)
     num_levels = max(1, int(levels.max()))
-    gains = gain_table(num_levels).to(scores.device).expand(len(scores), -1)
+    # at most 1, as sums of gains of very many levels exceed float32; NDCG has no unit of gain
+    gains = gain_table(num_levels) * 2.0**-num_levels
+    gains = gains.to(scores.device).expand(len(scores), -1)
     return _solve(scores, levels, gains, Goal("dcg", chosen(step)))
 
 

@@ -392,6 +392,13 @@ def test_smooth_ap_pushes_positives_apart_and_sup_ap_does_not() -> None:
     assert max(map(abs, flat)) < 1e-3
 
 
+def test_gains_of_very_many_levels_stay_within_float32() -> None:
+    levels = torch.tensor([[126] * 20 + [120, 1, 0]])
+    scores = torch.linspace(-1, 1, 23)[None]
+    found, expected = losses.sup_ndcg(scores, levels), losses.sup_ndcg(scores.double(), levels)
+    torch.testing.assert_close(found.double(), expected)
+
+
 def test_levels_above_the_declared_number_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"expected -1\.\.2"):
         losses.sup_h_ap(torch.zeros(1, 1), torch.tensor([[3]]), num_levels=2)
