@@ -27,6 +27,7 @@ from hgld.ranking.kernels.device import agrees, all_finite, has_triton
 
 Compare = Literal["level", "relevance"]
 LABELS_AT_ONCE = 1 << 20  # a check copies them
+ROUNDING = 1e-12  # equal quotients of Eq. 20 can differ by so much of their value
 
 
 class RelevanceWarning(UserWarning):
@@ -352,8 +353,7 @@ def number_by_relevance(levels: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         ([[1, 2, 0, -1]], [[0.0, 0.25, 0.5]])
     """
     rising, order = table.sort(dim=1, stable=True)
-    # Equal quotients of Eq. 20 can differ by rounding.
-    higher = rising[:, 1:] > rising[:, :-1] * (1 + 1e-12)
+    higher = rising[:, 1:] > rising[:, :-1] * (1 + ROUNDING)
     number = torch.zeros_like(order)
     number[:, 1:] = higher.cumsum(1)
     named = torch.empty_like(order).scatter_(1, order, number)
@@ -361,16 +361,22 @@ def number_by_relevance(levels: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
     return fresh, torch.zeros_like(table).scatter_(1, number, rising)
 
 
-def inverted_queries(table: Tensor, counts: Tensor) -> int:
+def inverted_queries(tables: Tensor, counts: Tensor) -> int:
     """Number of queries for which a non-empty level has less relevance than a coarser one.
+
+    Args:
+        tables: (Q, L + 1) relevance by level, or (Q, T, L + 1), of which one suffices.
+        counts: (Q, L + 1) images on each level.
 
     Example:
         >>> counts = torch.tensor([[0, 1, 3], [0, 1, 1]])  # three images share 1, one has 1/2
         >>> inverted_queries(relevance_table(counts), counts)
         1
     """
-    highest = torch.where(counts > 0, table, 0.0).cummax(1).values
-    return int(((counts > 0) & (table < highest)).any(1).sum())
+    tables, present = tables.reshape(len(counts), -1, counts.shape[1]), counts[:, None] > 0
+    highest = torch.where(present, tables, 0.0).cummax(2).values
+    less = present & (tables * (1 + ROUNDING) < highest)
+    return int(less.flatten(1).any(1).sum())
 
 
 def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:

@@ -100,6 +100,11 @@ class MetricName:
             return KINDS["ASI:"]
         return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]
 
+    @property
+    def is_by_eq_20(self) -> bool:
+        """Whether it is H-AP, H-P or H-R."""
+        return FORMS[self.metric][0] == "alpha"
+
     def relevance_key(self, num_levels: int) -> tuple[float, ...]:
         """Key of the relevance that it uses: alpha of Eq. 20, or -1 and the weights of Property 1.
 
@@ -208,7 +213,8 @@ class Result:
         per_query: name -> (Q,) float64; nan if the query has no relevant image.
         queries: Q.
         gallery: G.
-        inverted: queries for which Eq. 20 gives a finer level less relevance than a coarser one.
+        inverted: queries for which Eq. 20 gives a finer level less relevance than a coarser one,
+            with the alpha of one of the metrics, or 1 if none is by Eq. 20.
         of_gallery: name -> value of a metric of the gallery, CPCC; nan if it has none.
     """
 
@@ -393,8 +399,8 @@ def measure(
 def warn_if_concerned(
     names: Sequence[str], inverted: int, queries: int, stacklevel: int = 2
 ) -> None:
-    """Warn of inverted queries if a metric is by Eq. 20: H-AP, H-P or H-R."""
-    if inverted and any(name.startswith("H-") for name in names):
+    """Warn of inverted queries if a metric is by Eq. 20."""
+    if inverted and any(name.is_by_eq_20 for name in parse_all(names)):
         grades.warn_of_inverted(inverted, queries, stacklevel + 1)
 
 
@@ -429,7 +435,9 @@ class BlockValues:
         for number, name in enumerate(parsed):
             if name.metric in VOTES:
                 values[:, number] = _of_votes(ranking, name, gallery_labels)
-        inverted = grades.inverted_queries(grades.relevance_table(counts), counts)
+        keys = {name.relevance_key(len(level_names)) for name in parsed if name.is_by_eq_20}
+        relevances = [_table_for(key, counts) for key in keys or {(1.0,)}]
+        inverted = grades.inverted_queries(torch.stack(relevances, 1), counts)
         return cls(values, inverted, int(counts.sum(1).max()))
 
     @staticmethod

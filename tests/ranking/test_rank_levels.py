@@ -74,6 +74,13 @@ def test_inverted_queries_are_counted() -> None:
     assert levels.inverted_queries(levels.relevance_table(counts), counts) == 1
 
 
+def test_a_query_with_equal_relevances_is_not_inverted_by_rounding() -> None:
+    counts = torch.tensor([[0, 1, 0, 3, 0, 0]])  # (1 / 5) / 1 is (3 / 5) / 3, but not in floats
+    table = levels.relevance_table(counts)
+    assert table[0, 3] < table[0, 1]
+    assert levels.inverted_queries(table, counts) == 0
+
+
 def test_a_query_counted_among_the_relevant_lowers_its_finest_level_only() -> None:
     counts = torch.tensor([[5, 2, 3], [4, 1, 0]])
     found = levels.relevance_table(counts, count_query=True)

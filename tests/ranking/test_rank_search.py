@@ -183,6 +183,17 @@ def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:
         assert seen[0].filename == __file__
 
 
+@pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
+def test_inverted_queries_are_those_of_the_alphas_that_are_measured() -> None:
+    labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])  # 1 / 9 against 0.5 ** alpha
+    sides = torch.randn(1, 4), labels[:1], torch.randn(10, 4), labels
+    counts = {
+        names: metrics.evaluate(*sides, names).inverted
+        for names in (("H-AP(alpha=3)",), ("H-AP(alpha=4)",), ("H-R(alpha=4)@3", "H-AP"))
+    }
+    assert [*counts.values()] == [1, 0, 1]
+
+
 def test_levels_that_weigh_less_do_not_concern_metrics_of_one_level(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
