@@ -112,7 +112,8 @@ def weighted_ap(
     Args:
         scores: (Q, G) similarity; among equals the less relevant first.
         levels: (Q, G) shared level 0..L; -1 is not in the gallery.
-        weights: (L,) coarse to fine, with sum 1. A level without images of a query counts as 0.
+        weights: (L,) coarse to fine, with sum 1. Those of levels without images of a query are
+            shared by its other levels in proportion, so that a perfect ranking has 1.
 
     Returns:
         (Q,) in [0, 1]; nan if a query has no relevant gallery image.

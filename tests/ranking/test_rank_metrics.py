@@ -218,6 +218,12 @@ def test_weighted_ap_is_the_weighted_sum_of_aps(seed) -> None:
     torch.testing.assert_close(metrics.h_ap(scores, levels, L, relevance=rel), expected)
 
 
+def test_weighted_ap_shares_the_weight_of_a_level_without_images() -> None:
+    scores, levels = in_order(0, 1, 0)
+    found = metrics.weighted_ap(scores, levels, [0.2, 0.3, 0.5])
+    assert found.item() == pytest.approx(0.5)  # AP at level 1, as no image has another
+
+
 def test_relevance_as_a_table_and_as_pairs_agree() -> None:
     scores, levels = oracle.random_pairs(4, absent=0.0)
     rel = grades.weighted_relevance(levels, [0.5, 0.25, 0.25])
