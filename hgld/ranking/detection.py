@@ -76,8 +76,8 @@ class DetectionAP(nn.Module):
         right = (labels[None] == wanted[:, None]).long()
         scores, right = self.memory.extend(scores.T, right)
         found = (right > 0).any(1)
-        by_class = blackbox_ap(scores, right, self.lam, self.margin)
-        mean = by_class.sum() / found.sum().clamp(min=1)
+        classes = max(1, int(found.sum()))
+        mean = blackbox_ap(scores, right, self.lam, self.margin, classes).sum() / classes
         at_once = blackbox_ap_all_classes(scores, right, self.lam, self.margin)
         return (self.mean_weight * mean + at_once) / (self.mean_weight + 1)
 

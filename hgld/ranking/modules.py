@@ -10,6 +10,8 @@ constrained; they are scaled to unit length on each use.
 """
 
 import math
+from collections.abc import Callable
+from itertools import takewhile
 from typing import Literal, get_args
 
 import torch
@@ -119,6 +121,11 @@ class SupHAP(RankLoss):
         if weights is not None and compare == "relevance":
             raise ShapeError("weights give a relevance that grows with the level; compare levels")
         self.alpha, self.step, self.weights, self.compare = alpha, step, weights, compare
+
+    def relevant(self, levels: Tensor) -> Tensor:
+        """Levels, those below the first level with a weight as 0: their relevance is 0."""
+        below = len([*takewhile(lambda weight: weight == 0, self.weights or ())])
+        return levels.masked_fill((levels > 0) & (levels <= below), 0) if below else levels
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Sup-H-AP loss of each query."""
@@ -303,10 +310,11 @@ class BlackBoxAP(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Blackbox AP loss of each query."""
-        return self.of_batch(len(scores))(scores, levels)
+        return self.of_batch(lambda: len(scores))(scores, levels)
 
-    def of_batch(self, queries: int) -> PairsToLosses:
-        """The same, for some rows of a batch of this many queries."""
+    def of_batch(self, count: Callable[[], int]) -> PairsToLosses:
+        """The same, for some rows of a batch with this many queries in its mean."""
+        queries = max(1, count())
         return lambda s, x: blackbox.blackbox_ap(s, x, self.lam, self.margin, queries, self.ranks)
 
 
@@ -334,10 +342,11 @@ class BlackBoxRecall(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Blackbox recall loss of each query."""
-        return self.of_batch(len(scores))(scores, levels)
+        return self.of_batch(lambda: len(scores))(scores, levels)
 
-    def of_batch(self, queries: int) -> PairsToLosses:
-        """The same, for some rows of a batch of this many queries."""
+    def of_batch(self, count: Callable[[], int]) -> PairsToLosses:
+        """The same, for some rows of a batch with this many queries in its mean."""
+        queries = max(1, count())
         return lambda s, x: blackbox.blackbox_recall(
             s, x, self.lam, self.margin, self.weight, queries, self.ranks
         )

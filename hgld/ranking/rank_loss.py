@@ -293,7 +293,7 @@ def mean_over_queries(
     references: Tensor,
     levels_of: Callable[[slice], Tensor],
     losses_of: PairsToLosses,
-    chunk: int | None = None,
+    rows: int,
 ) -> Tensor:
     """Mean loss over the queries that have a positive.
 
@@ -302,9 +302,8 @@ def mean_over_queries(
         references: (G, D) unit vectors; the same tensor if the batch is its own gallery.
         levels_of: rows of queries -> their (rows, G) levels.
         losses_of: (rows, G) scores and levels -> (rows,) losses, 0 if there is no positive.
-        chunk: rows at a time; default: as many as fit 64 MB of scores, at least 256.
+        rows: of queries at a time.
     """
-    rows = chunk or max(ROWS_AT_LEAST, CELLS_AT_ONCE // len(references))
     rows = min(rows, len(queries))
     wanted = torch.is_grad_enabled() and (queries.requires_grad or references.requires_grad)
     with whole_products(queries.device):
@@ -404,16 +403,21 @@ class RankLoss(BatchLoss):
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """(Q, G) scores and levels -> (Q,) losses, 0 if a query has no positive."""
 
-    def of_batch(self, queries: int) -> PairsToLosses:
+    def of_batch(self, count: Callable[[], int]) -> PairsToLosses:
         """The function ``per_query`` for some rows of a batch.
 
         Args:
-            queries: B, size of the whole batch; needed by losses whose gradient depends on it.
+            count: returns how many queries of the batch have a positive, so how many are in the
+                mean; for losses whose gradient depends on it.
 
         Returns:
             (rows, G) scores and levels -> (rows,) losses, 0 if a query has no positive.
         """
         return self.per_query
+
+    def relevant(self, levels: Tensor) -> Tensor:
+        """Return (rows, G) shared levels, or 0 for an image that is not relevant to the loss."""
+        return levels
 
     def extend(self, sides: Sides, at: int) -> Sides:
         """Return the queries and gallery to rank; a loss may add some to those of the batch."""
@@ -422,10 +426,15 @@ class RankLoss(BatchLoss):
     def of_sides(self, sides: Sides, at: int | None) -> Tensor:
         """Mean of ``per_query``, some rows at a time."""
         sides = self.extend(sides, at or 1)
-        return mean_over_queries(
-            sides.queries,
-            sides.gallery,
-            lambda rows: sides.levels(rows, self.include_self, at),
-            self.of_batch(len(sides.queries)),
-            self.chunk,
-        )
+        size = len(sides.queries)
+        rows = self.chunk or max(ROWS_AT_LEAST, CELLS_AT_ONCE // len(sides.gallery))
+
+        def levels_of(part: slice) -> Tensor:
+            return self.relevant(sides.levels(part, self.include_self, at))
+
+        def count() -> int:
+            parts = (slice(start, start + rows) for start in range(0, size, rows))
+            return sum(int((levels_of(part) > 0).any(1).sum()) for part in parts)
+
+        losses_of = self.of_batch(count)
+        return mean_over_queries(sides.queries, sides.gallery, levels_of, losses_of, rows)

@@ -138,7 +138,7 @@ def sup_h_ap(
         compare: "level" or "relevance" (of Eq. 20).
 
     Returns:
-        (Q,); 0 with a zero gradient if a query has no positive.
+        (Q,); 0 with a zero gradient if a query has no positive, or all have a relevance of 0.
 
     Raises:
         ShapeError: shapes differ, levels are above num_levels, scores are not finite, or relevances
@@ -515,7 +515,7 @@ def _loss_of_rows(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Te
     gain = rel.to(scores.dtype).gather(1, which) * real
     metric = _metric(rank, h_rank, gain, real, counts, goal)
     # metric * 0.0 is connected to the scores, so the gradient is 0 instead of missing.
-    return torch.where(counts > 0, 1.0 - metric, metric * 0.0)
+    return torch.where(gain.sum(1) > 0, 1.0 - metric, metric * 0.0)
 
 
 def _ranks(

@@ -85,6 +85,17 @@ def test_the_loss_is_the_weighted_mean_of_both_losses() -> None:
         assert torch.allclose(scores.grad, own.grad)
 
 
+def test_a_class_without_a_box_changes_no_gradient_of_the_mean() -> None:
+    torch.manual_seed(0)
+    labels, scores = torch.randint(0, 4, (40,)), torch.randn(40, 3, requires_grad=True)
+    many = torch.cat([scores, torch.randn(40, 6)], 1)  # six classes more, none of them there
+    found = [
+        torch.autograd.grad(DetectionAP(size, mean_weight=1e9)(table, labels), scores)[0]
+        for size, table in ((3, scores), (9, many))
+    ]
+    torch.testing.assert_close(found[1], found[0])
+
+
 def test_classes_without_a_box_are_left_out_of_the_mean() -> None:
     scores, labels = torch.tensor([[0.1, 0.0], [0.9, 0.0]]), torch.tensor([1, 0])
     found = DetectionAP(2, margin=0.0, mean_weight=1e9)(scores, labels)

@@ -256,6 +256,17 @@ def test_a_query_without_positive_has_loss_0_and_gradient_0(name) -> None:
     assert found[0].item() == 0.0 and not gradient.any()
 
 
+@pytest.mark.parametrize("queries", [2, 300])  # by all pairs, and by a kernel
+def test_a_query_whose_positives_have_no_relevance_has_loss_0(queries) -> None:
+    levels = torch.zeros(queries, 20, dtype=torch.int8)
+    levels[:, 3], levels[1:, 5] = 1, 2
+    scores = torch.rand(levels.shape, dtype=torch.float64, requires_grad=True)
+    relevance = grades.weighted_relevance(levels, (0.0, 1.0))
+    found = losses.sup_h_ap(scores, levels, 2, relevance=relevance)
+    (gradient,) = torch.autograd.grad(found[0], scores)
+    assert found[0].item() == 0.0 < found[1].item() and not gradient.any()
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_not_in_the_gallery_changes_nothing(name) -> None:
     scores, levels = random_pairs(5, absent=0.0)

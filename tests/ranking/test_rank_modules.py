@@ -66,6 +66,32 @@ def test_without_self_a_lone_image_is_left_out_of_the_mean() -> None:
     assert found.item() == pytest.approx(1 - 1 / 2)
 
 
+@pytest.mark.parametrize("size", [12, 80])  # by all pairs, and by a kernel
+def test_h_ap_weighted_at_the_finest_level_alone_is_ap(size) -> None:
+    embeddings, labels = batch(size=size)
+    labels = torch.cat([labels[:4], labels[4:, :1].expand(-1, 2) + torch.arange(4, size)[:, None]])
+    labels[4:, 0] = 0  # most images are alone in their finest class
+    found = losses.SupHAP(2, weights=(0.0, 1.0), include_self=False)(embeddings, labels)
+    expected = losses.SupAP(include_self=False)(embeddings, labels)
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(loss, embeddings)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("chunk", [None, 2])
+@pytest.mark.parametrize("loss", [losses.BlackBoxAP, losses.BlackBoxRecall])
+def test_a_blackbox_gradient_ignores_queries_without_a_positive(loss, chunk) -> None:
+    (queries, labels), (references, r_labels) = batch(0, 6), batch(1, 30)
+    labels[3:] += 10  # none of the references is of their classes
+    module = loss(include_self=False, chunk=chunk)
+    found = [
+        torch.autograd.grad(module(queries[:size], labels[:size], references, r_labels), queries)[0]
+        for size in (3, 6)
+    ]
+    assert found[0].any()
+    torch.testing.assert_close(found[1], found[0])
+
+
 def test_references_take_the_place_of_the_batch_and_learn_too() -> None:
     (queries, q_labels), (references, r_labels) = batch(0, 5), batch(1, 9)
     found = losses.SupHAP(2)(queries, q_labels, references, r_labels)
