@@ -59,7 +59,7 @@ def group_by_class(
         label: member of the sample that holds its class, or a function of the sample, which a JSON
             member needs.
         window: ready classes from which P are drawn by chance; up to P: the first that are ready.
-        seed: of the draws.
+        seed: of the draws, which are the same in each iteration.
 
     Raises:
         UsageError: P or K is not a whole number, 1 or more.
@@ -76,7 +76,12 @@ def group_by_class(
 
 
 def _group(
-    samples: Iterable[Sample], *, shape: tuple[int, int], label: Label, window: int, seed: int
+    samples: Iterable[Sample],
+    *,
+    shape: tuple[int, int],
+    label: Label,
+    window: int,
+    seed: int | Sequence[int],
 ) -> Iterator[list[Sample]]:
     random, wanted = np.random.default_rng(seed), shape[0]
     coming: defaultdict[Any, list[Sample]] = defaultdict(list)
@@ -179,10 +184,10 @@ def batches(
     if rows is None:
         # by number, since members of one class may be b"1" and b"1\n"
         number = partial(_number_of, label=label)
-        group = group_by_class(classes_per_batch, images_per_class, number, window, seed)
+        shape = classes_per_batch, images_per_class
         source: Any = webdataset.SimpleShardList(shards)
         read: Any = _read_tars
-        stages: list[Any] = [group, _Numbered(number)]
+        stages: list[Any] = [_Grouped(number, shape, window, seed)]
     else:
         planned = _Planned(rows, BatchPlan(Samples.of_index(rows), options, seed=seed), shards)
         source, stages = planned.shards, [planned]
@@ -274,14 +279,20 @@ Planned = tuple[int, list[Sample], list[Any]]  # step, samples and labels
 
 
 @dataclass
-class _Numbered:
-    """Stage that numbers the batches of all epochs, with the classes of their samples."""
+class _Grouped:
+    """Stage that groups the samples of the next epoch, and numbers the batches of all epochs."""
 
     number: Callable[[Sample], int]
+    shape: tuple[int, int]
+    window: int
+    seed: int
     step: int = 0
+    epoch: int = 0
 
-    def __call__(self, found: Iterable[list[Sample]]) -> Iterator[Planned]:
-        before = self.step
+    def __call__(self, samples: Iterable[Sample]) -> Iterator[Planned]:
+        before, seed = self.step, (self.seed, self.epoch)  # each epoch has other draws
+        self.epoch += 1
+        found = _group(samples, shape=self.shape, label=self.number, window=self.window, seed=seed)
         for batch in found:
             yield self.step, batch, list(map(self.number, batch))
             self.step += 1

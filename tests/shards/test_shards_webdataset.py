@@ -104,6 +104,18 @@ def test_without_an_index_samples_are_grouped_as_they_come(folder: Path) -> None
     assert len(every) == len(set(every)) >= 30
 
 
+def test_without_an_index_each_epoch_draws_other_classes_together(folder: Path) -> None:
+    def epochs(window: int) -> list[list[list[str]]]:
+        pipeline = batches(urls_of(folder), 2, 2, flipped, window=window, seed=5)
+        return [[keys for _, _, keys in pipeline] for _ in range(2)]
+
+    first, second = epochs(window=5)
+    assert first != second
+    assert [first, second] == epochs(window=5)
+    first, second = epochs(window=0)  # as they come
+    assert first == second
+
+
 @pytest.mark.parametrize("window", [0, 5])
 def test_the_stage_composes_into_any_pipeline(folder: Path, window: int) -> None:
     whole = webdataset.WebDataset(urls_of(folder), shardshuffle=False, empty_check=False)
