@@ -1,8 +1,9 @@
-"""Commands of hgld, each in a fork of a process that has imported the heavy libraries.
+"""Commands of hgld and scripts, each in a fork of a process that has imported the heavy libraries.
 
 PyTorch, timm and open_clip take seconds to import, which is most of a command on a small folder.
-Arguments, folder, environment, streams, signals and exit code are those of ``python -m hgld``. All
-forks hash strings alike, so of two runs whose bytes a test compares one is a process of its own.
+Arguments, folder, environment, streams, signals and exit code are those of ``python -m hgld``, or
+of ``python``. All forks hash strings alike, so of two runs whose bytes a test compares one is a
+process of its own.
 """
 
 import atexit
@@ -48,12 +49,14 @@ class Command(subprocess.Popen[Any]):
     """A running command: ``Popen`` of the words after ``hgld``, with its streams, folder,
     environment and process group."""
 
+    program: tuple[str, ...] = ("-m", "hgld")
+
     def _execute_child(self, args: Any, *given: Any) -> None:
         """Ask for a fork in place of a new process."""
         folder, environment, new_session, group = given[4], given[5], given[-2], given[-1]
         pipes = given[9:15]  # stdin, stdout, stderr: each what is read and what is written
         named = {
-            "words": [*map(str, args)],
+            "words": [*self.program, *map(str, args)],
             "folder": str(Path(folder or "").absolute()),
             "environment": {key: str(value) for key, value in (environment or os.environ).items()},
             "session": new_session,
@@ -76,6 +79,12 @@ class Command(subprocess.Popen[Any]):
         if self.returncode is None and (found := self._try_wait(os.WNOHANG))[0]:
             self._handle_exitstatus(found[1])
         return self.returncode
+
+
+class Script(Command):
+    """A running script: ``Popen`` of the words after ``python``: a file, or -c and a text."""
+
+    program = ()
 
 
 _one_question = Lock()
@@ -146,9 +155,15 @@ def _become(named: dict[str, Any], streams: list[int]) -> None:
     os.chdir(named["folder"])
     os.environ.clear()
     os.environ.update(named["environment"])
-    sys.path[0], sys.argv = str(Path.cwd()), ["hgld", *named["words"]]
+    sys.path[0], sys.argv = str(Path.cwd()), named["words"]
 
 
 if __name__ == "__main__":
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_module("hgld", run_name="__main__", alter_sys=True)
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif sys.argv[0] == "-c":
+        exec(sys.argv.pop(1), {"__name__": "__main__"})
+    else:
+        runpy.run_path(sys.argv[0], run_name="__main__")

@@ -34,9 +34,11 @@ from hgld.shards.load import BatchLoader, ImageLoader
 from hgld.shards.stream import HeldImages, reads_per_byte
 from hgld.storage import RemoteFolder
 from hgld.tasks import watched_by
+from tests.ranks import run_ranks
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
 from tests.sources.small_disk import small_disk
+from tests.warm import Script
 
 # more workers than cores are wanted here
 pytestmark = [
@@ -213,14 +215,6 @@ def test_a_state_belongs_to_its_shards_wherever_they_are_read(
         other.load_state_dict(there.state_dict())
 
 
-def run_walk(*arguments: object, ranks: int) -> None:
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-    command = [sys.executable, *launch, WALK, *arguments]
-    subprocess.run(
-        [str(c) for c in command], check=True, env=_quick(), timeout=300, capture_output=True
-    )
-
-
 def _quick() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -230,10 +224,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("ranks", "workers"), [(2, 1), (4, 0)])
-def test_ranks_under_torchrun_give_the_same_global_batches(
+def test_ranks_give_the_same_global_batches(
     shards: Path, tmp_path: Path, ranks: int, workers: int
 ) -> None:
-    run_walk(shards, tmp_path, 7, workers, 0, *map(":".join, WAYS), ranks=ranks)
+    words = [WALK, shards, tmp_path, 7, workers, 0, *map(":".join, WAYS)]
+    assert run_ranks(ranks, *words) == [0] * ranks
     for reader, order in WAYS:
         alone = tmp_path / "alone" / f"{reader}-{order}"
         alone.parent.mkdir(exist_ok=True)
@@ -250,8 +245,8 @@ def test_a_killed_run_goes_on_with_the_same_keys(
     walk_steps(shards, tmp_path / "whole", 12, reader, order, 0)
     stopped = tmp_path / f"{reader}-{order}"
     for after in (3, 8):
-        command = [sys.executable, WALK, shards, tmp_path, 12, 1, 0.2, f"{reader}:{order}"]
-        process = subprocess.Popen([str(c) for c in command], env=_quick(), start_new_session=True)
+        words = [WALK, shards, tmp_path, 12, 1, 0.2, f"{reader}:{order}"]
+        process = Script(words, env=_quick(), start_new_session=True)
         deadline = time.monotonic() + 120
         while not stopped.exists() or len(stopped.read_text().splitlines()) < after:
             assert time.monotonic() < deadline and process.poll() is None

@@ -23,6 +23,7 @@ from hgld.train.ranks import ALONE, Ranks
 from tests.made_shards import feed_batches, make_context, make_shards, small_options, visible
 from tests.object_store import Bucket, is_clean, proxy_to
 from tests.shards.test_shards_load import serving
+from tests.warm import Script
 
 IN_SHARDS = SamplingOptions(order="shards", window=3)
 STREAM = IN_SHARDS.model_copy(update={"reader": "stream"})
@@ -81,15 +82,15 @@ def test_a_killed_training_from_a_bucket_resumes_to_the_bytes_of_a_local_one(
     with proxy_to(bucket.endpoint) as proxy:
         proxy.delay_s = 0.01
         environment = {**os.environ, **bucket.environment, "AWS_ENDPOINT_URL": proxy.address}
-        words = [sys.executable, "-c", TRAIN, str(shards), str(tmp_path), far.model_dump_json()]
+        words = ["-c", TRAIN, str(shards), str(tmp_path), far.model_dump_json()]
         for requests in (4, 9):
-            with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
+            with Script(words, env=environment, stderr=subprocess.PIPE) as process:
                 seen = proxy.counts("GET", r"\.tar")
                 while process.poll() is None and proxy.counts("GET", r"\.tar") < seen + requests:
                     sleep(0.005)
                 process.kill()
                 assert is_clean(process.communicate()[1].decode())
-        subprocess.run(words, env=environment, check=True)
+        subprocess.run([sys.executable, *words], env=environment, check=True)
     context, options = make_context(tmp_path / "near"), small_options(runs=RUN, batches=sampling)
     train_models(shards, options=options, context=context, out=tmp_path / "near/models")
     assert visible(tmp_path / "models/run") == visible(tmp_path / "near/models/run")

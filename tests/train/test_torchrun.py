@@ -23,6 +23,7 @@ from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import harm, make_context, small_options
 from tests.object_store import free_port
+from tests.ranks import run_ranks
 from tests.train.stopped_training import train as train_and_stop
 from tests.warm import Command, hgld
 
@@ -196,21 +197,16 @@ def test_two_processes_that_stop_in_an_epoch_are_resumed_by_four(
 ) -> None:
     """Each loss is that of the whole batch, so equal losses show equal batches."""
     script = Path(__file__).parent / "stopped_training.py"
-
-    def start(processes: int, *step: str) -> int:
-        launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-        words = [sys.executable, *launch, script, shards, tmp_path / "cut", "stream", *step]
-        return subprocess.run(words, env=ENVIRONMENT, capture_output=True).returncode
-
+    words = [script, shards, tmp_path / "cut", "stream"]
     train_and_stop(shards, tmp_path / "whole", "indexed")
-    assert start(2, "5") != 0
+    assert run_ranks(2, *words, "5") == [1, 1]
     folders = [tmp_path / name / "run" for name in ("whole", "cut")]
     data = TrainingData.read(shards, small_options())
     options = batch_options(small_options(classes_per_batch=2, batches=IN_LANES))
     epoch = BatchPlan(data.samples, options, seed=0).steps_of(0)
     done = torch.load(folders[1] / ".checkpoint.pt", weights_only=True)["step"]
     assert done == 5 and done % len(epoch) != 0
-    assert start(4) == 0
+    assert run_ranks(4, *words) == [0] * 4
     lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in folders]
     whole, cut = ([json.loads(line)["loss"] for line in found] for found in lines)
     assert len(whole) == 8 and cut == pytest.approx(whole, rel=1e-4)
