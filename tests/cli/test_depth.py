@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +12,7 @@ import pytest
 
 from hgld.cli import app, guarded
 from tests.cli.test_reviews import fill, hgld, made, rows_of
+from tests.warm import Command
 
 __all__ = ["made"]  # the fixture
 
@@ -271,11 +271,10 @@ def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_pa
         assert hgld(whole, stage, "--force") == 0
     draw = random.Random(19)
     for stage in STAGES:
-        command = [sys.executable, "-m", "hgld", stage, killed / "pipeline.toml", "--work",
-                   killed / "work", "--now", "2026-11-21", "--force"]  # fmt: skip
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        words = [stage, killed / "pipeline.toml", "--work", killed / "work", "--now", "2026-11-21"]
+        with Command([*words, "--force"], stderr=subprocess.DEVNULL) as process:
             try:
-                process.wait(draw.uniform(0.3, 4))
+                process.wait(draw.uniform(0.1, 1.5))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
         assert hgld(killed, stage) == 0

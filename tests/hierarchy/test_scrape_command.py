@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.hierarchy.small_wiki import Fault, Wiki
+from tests.warm import Command, hgld
 
 URL = "http://commons.wikimedia.org/wiki/Category:"
 
@@ -38,19 +39,18 @@ def command(wiki: Wiki, folder: Path, *more: str) -> list[str]:
     sets = [f"scrape.commons_api={wiki.url}", f"scrape.wikidata_api={wiki.url}"]
     sets += ["scrape.batch_size=10", "scrape.contact=someone@example.org"]
     words = [word for setting in sets for word in ("--set", setting)]
-    verb = [sys.executable, "-m", "hgld", "scrape", str(folder / "p.toml")]
-    return [*verb, "--work", str(folder / "work"), *words, *more]
+    return ["scrape", str(folder / "p.toml"), "--work", str(folder / "work"), *words, *more]
 
 
 def run(wiki: Wiki, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(wiki, folder, *more), capture_output=True, text=True)
+    return hgld(Path(), *command(wiki, folder, *more))
 
 
 @contextmanager
 def running(wiki: Wiki, folder: Path, requests: int) -> Iterator[subprocess.Popen[str]]:
     """A scrape that is under way: it has sent so many requests and waits for an answer."""
     wiki.faults = [Fault(0)] * requests + [Fault(429, "", {"Retry-After": "300"})]
-    with subprocess.Popen(command(wiki, folder), stderr=subprocess.PIPE, text=True) as process:
+    with Command(command(wiki, folder), stderr=subprocess.PIPE, text=True) as process:
         try:
             deadline = time.monotonic() + 60
             while len(wiki.asked) <= requests and time.monotonic() < deadline:
@@ -126,7 +126,8 @@ def test_ctrl_c_keeps_whole_batches_and_the_same_command_goes_on(
     (whole / "work").mkdir(parents=True)
     for name in ("p.toml", "work/landmarks.csv"):
         (whole / name).write_bytes((folder / name).read_bytes())
-    assert run(wiki, whole).returncode == 0
+    own = [sys.executable, "-m", "hgld", *command(wiki, whole)]  # it hashes strings otherwise
+    subprocess.run(own, check=True, capture_output=True)
     needed = len(wiki.asked)
     wiki.asked.clear()
     with running(wiki, folder, 12) as process:
@@ -156,7 +157,8 @@ def test_a_second_process_is_told_who_is_at_work_and_since_when(wiki: Wiki, fold
 def test_a_disk_that_takes_no_more_stops_it_in_one_line_and_resumably(
     wiki: Wiki, folder: Path
 ) -> None:
-    limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", *command(wiki, folder)]
+    limited = ["bash", "-c", 'ulimit -f 100; exec "$@"', "bash", sys.executable]
+    limited += ["-m", "hgld", *command(wiki, folder)]
     done = subprocess.run(limited, capture_output=True, text=True)
     assert done.returncode == 75
     last = done.stderr.splitlines()[-1]

@@ -1,9 +1,7 @@
 """Scrapes in processes of their own, against a server that is paced: together they are polite."""
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -17,6 +15,7 @@ from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
 from hgld.hierarchy.scrape.pacer import Pacer, turn_file
 from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
+from tests.warm import Command
 
 QUESTION = {"titles": "A", "prop": "pageprops"}
 URL = "http://commons.wikimedia.org/wiki/Category:"
@@ -58,9 +57,8 @@ def start(wiki: Wiki, folder: Path, rate: float = 3) -> subprocess.Popen[str]:
     words = [
         word for one in (*sets, f"scrape.requests_per_second={rate}") for word in ("--set", one)
     ]
-    verb = [sys.executable, "-m", "hgld", "scrape", str(folder / "p.toml")]
-    command = [*verb, "--work", str(folder / "work"), *words]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ))
+    command = ["scrape", str(folder / "p.toml"), "--work", str(folder / "work"), *words]
+    return Command(command, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
