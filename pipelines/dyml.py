@@ -10,6 +10,7 @@ folder, beside one evaluation of each benchmark. Stopped, the same command goes 
 import argparse
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hgld.artifacts import Json
@@ -19,16 +20,21 @@ LEVELS = ("fine", "middle", "coarse")
 METRICS = {"mAP": "AP", "ASI": "ASI", "R@1": "R@1"}  # of the table: ours, at each level
 
 Means = dict[str, dict[str, float]]  # model -> metric -> value
+Run = Callable[[Sequence[str]], int]  # words after hgld -> exit code
 
 
-def measure(name: str, work: Path, options: list[str]) -> list[Means]:
+def run_hgld(words: Sequence[str]) -> int:
+    """Run a command of hgld, which prints why it fails; return its exit code."""
+    return subprocess.run([sys.executable, "-m", "hgld", *words], check=False).returncode
+
+
+def measure(name: str, work: Path, options: list[str], run: Run) -> list[Means]:
     """Train a set's models; return what they measure, once for each level."""
     pipeline = PIPELINES / f"dyml-{name}.toml"
 
     def hgld(*words: str) -> None:
-        command = [sys.executable, "-m", "hgld", *words, "--work", str(work), *options]
-        if code := subprocess.run(command, check=False).returncode:
-            sys.exit(code)  # hgld has printed why
+        if code := run([*words, "--work", str(work), *options]):
+            sys.exit(code)
 
     hgld("run", str(pipeline), "--until", "train")
     if name == "product":  # one test set with classes at all levels
@@ -75,13 +81,13 @@ def _read(work: Path) -> Means:
     return {name: model["mean"] for name, model in report["models"].items()}
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str], run: Run = run_hgld) -> None:
     """Measure the three sets, print the table, write dyml.json."""
     parser = argparse.ArgumentParser(prog="pipelines/dyml.py")
     parser.add_argument("--work", type=Path, default=Path("work/dyml"))
     known, options = parser.parse_known_args(words)
     means = {
-        name: average(measure(name, known.work / name, options))
+        name: average(measure(name, known.work / name, options, run))
         for name in ("vehicle", "animal", "product")
     }
     Json("dyml.json").write(means, known.work / "dyml.json")

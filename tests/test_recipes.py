@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from hgld.train import train_models
 from hgld.train.data import TrainingData
 from hgld.train.learner import Learner, learning_rate
 from hgld.train.objective import build_loss
+from pipelines import dyml
 from tests.made_shards import feed_batches, make_context
 from tests.sources.made_set import in_memory
 from tests.sources.native_sets import (
@@ -53,6 +54,7 @@ from tests.sources.native_sets import (
     write_vehicle_id,
     write_vggface2,
 )
+from tests.warm import hgld
 
 Load = Callable[[str, list[str]], tuple[Pipeline, TrainingData]]
 
@@ -508,7 +510,15 @@ def test_dyml_without_its_files_ends_as_hgld_does(tmp_path: Path) -> None:
     assert "the source folder does not exist" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_dyml_is_measured_and_averaged_by_one_command(tmp_path: Path) -> None:
+def run_to_end(words: Sequence[str]) -> int:
+    done = hgld(Path(), *words)
+    assert done.returncode == 0, done.stderr
+    return 0
+
+
+def test_dyml_is_measured_and_averaged_by_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, writer in (
         ("vehicle", write_dyml),
         ("animal", write_dyml),
@@ -519,11 +529,9 @@ def test_dyml_is_measured_and_averaged_by_one_command(tmp_path: Path) -> None:
     tiny += ["train.eval_resize=[32, 32]", "train.eval_crop=32", "train.defaults.steps=1"]
     tiny += ["train.defaults.warmup_steps=0", 'train.only=["pretrained", "happier"]']
     options = [word for setting in [*CNN, *tiny] for word in ("--set", setting)]
-    command = [sys.executable, "pipelines/dyml.py", "--work", str(tmp_path / "work"), *options]
-    environment = os.environ | {"HGLD_DATA": str(tmp_path / "data"), "PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    head, _, *rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    monkeypatch.setenv("HGLD_DATA", str(tmp_path / "data"))
+    dyml.main(["--work", str(tmp_path / "work"), *options], run_to_end)
+    head, _, *rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert head.count("mAP") == 3 and [row.split(" | ")[0] for row in rows] == [
         "| pretrained",
         "| happier",
