@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 from hgld.cli import app, guarded
+from hgld.cli.arguments import open_runner
 from hgld.file_lock import hold, is_held
 from hgld.pipeline import running
 from hgld.pipeline.running import RunningStage, read_running, record_running
@@ -65,6 +66,17 @@ def test_a_killed_stage_does_not_count_as_running(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         assert (tmp_path / ".state" / "running.json").exists()
+        assert read_running(tmp_path) is None
+
+
+def test_what_a_killed_stage_left_is_not_shown_while_another_command_holds_the_lock(
+    tmp_path: Path,
+) -> None:
+    with at_work(tmp_path) as process:
+        process.kill()
+        process.wait()
+    pipeline = Path("pipelines/quickstart.toml")
+    with open_runner(pipeline, [], tmp_path).alone():
         assert read_running(tmp_path) is None
 
 

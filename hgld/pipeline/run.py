@@ -36,7 +36,7 @@ from hgld.file_lock import hold
 from hgld.pipeline.counting import Imbalance, Summary, count_balance
 from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_others
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
-from hgld.pipeline.running import record_running
+from hgld.pipeline.running import forget_running, record_running
 from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
 from hgld.tasks import count_cores, prepare_workers, start_aside
 from hgld.words import nearest, some_of
@@ -503,6 +503,7 @@ class Runner:
         _require_writable(work)
         taken = f"{work}: another hgld is at work here"
         with hold(work / ".lock", taken, "or give --work another folder"):
+            forget_running(work)
             self.lock = Lock.load(self.lock.path)  # another run may have changed it since
             self._tell_other_pipeline()
             self._clear_half_written()

@@ -98,6 +98,11 @@ def record_running(work: Path, stage: str) -> Iterator[Callable[[], None]]:
             _path(work).unlink()
 
 
+def forget_running(work: Path) -> None:
+    """Delete the file of a killed run; the caller holds the lock, which makes the file valid."""
+    _path(work).unlink(missing_ok=True)
+
+
 def _path(work: Path) -> Path:
     return work / ".state" / "running.json"
 
