@@ -15,11 +15,15 @@ them once. Only ``hgld.cli`` prints an error and turns it into an exit code.
 """
 
 from collections.abc import Sequence
-from errno import EDQUOT, ENOSPC
+from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
 
 _STEERING = dict.fromkeys([*range(32), *range(127, 160), 0x2028, 0x2029], " ")
-DISK_FULL = (ENOSPC, EDQUOT)  # errno of an OSError if the disk or the quota is full
+DISK_FULL = {  # errno of an OSError -> what is full, and what to do
+    ENOSPC: "the disk is full; make space",
+    EDQUOT: "the disk quota is used up; make space",
+    EFBIG: "larger than a file may become here; raise the limit (ulimit -f)",
+}
 
 
 class HgldError(Exception):

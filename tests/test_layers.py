@@ -25,7 +25,7 @@ LAYERS = [
         "ranking",
         "tasks",
     },
-    {"artifacts", "config", "ray_tasks", "storage"},
+    {"artifacts", "config", "home", "ray_tasks", "storage"},
     {
         "compiled",
         "errors",

@@ -1,5 +1,6 @@
 """Freshness, edits, damage and resumption, on a small folder of real image files."""
 
+import errno
 import gc
 import json
 import os
@@ -610,6 +611,22 @@ def test_a_damaged_lock_file_only_costs_time(
     run()
     (pipeline.parent / "work" / "lock.json").write_text(damage)
     assert run().ran == ["fetch", "collect", "label", "export"]
+
+
+def test_a_lock_file_that_cannot_be_read_is_not_taken_for_a_new_folder(
+    run: Callable[..., Notes], pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    path, read = pipeline.parent / "work" / "lock.json", Path.read_text
+
+    def refuse(file: Path, *given: Any, **named: Any) -> str:
+        if file == path:
+            raise PermissionError(errno.EACCES, "Permission denied", file)
+        return read(file, *given, **named)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(HgldError, match=r"lock\.json: cannot be read \(Permission denied\), and"):
+        run()
 
 
 def stop(stage: str, pipeline: Path) -> None:

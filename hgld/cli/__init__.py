@@ -26,6 +26,7 @@ from hgld.stopping import handle_with, ignore_requests
 __all__ = ["app", "guarded", "main"]
 
 INTERRUPTED = 130
+NO_MEMORY = "failed to map segment"  # of an ImportError: a library does not fit into memory
 
 
 class CommandsHelp(TyperGroup):
@@ -112,11 +113,19 @@ def guarded(command: Callable[[], object]) -> int:
         print_wrapped(f"hgld: {error}", 6, err=True)
         return error.exit_code
     except OSError as error:
-        full, what = error.errno in DISK_FULL, error.strerror or error
-        if full:
-            what = "the disk is full; make space and run the same command again"
+        full = DISK_FULL.get(error.errno or 0)
+        what = f"{full} and run the same command again" if full else error.strerror or error
         typer.echo(f"hgld: {f'{error.filename}: ' * bool(error.filename)}{what}", err=True)
         return Resumable.exit_code if full else 1
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and NO_MEMORY not in str(error):
+            raise
+        typer.echo(
+            "hgld: out of memory; give the process more (ulimit -v, the limit of the job) and run "
+            "the same command again",
+            err=True,
+        )
+        return Resumable.exit_code
     except _Stopped as stop:
         typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)
         return Resumable.exit_code

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.errors import HgldError, UsageError
+from hgld.home import home_folder
 from hgld.words import single_blanks
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def name_to_sign(workspace: "Workspace") -> str:
         name = ""  # git is not installed
     if name and name != "root":
         return name
-    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    settings = os.environ.get("XDG_CONFIG_HOME") or home_folder("XDG_CONFIG_HOME") / ".config"
     kept = Path(settings) / "hgld" / "name"  # of the person, not of the work folder that many share
     if kept.is_file() and (name := single_blanks(kept.read_text(encoding="utf-8"))):
         return name

@@ -38,7 +38,10 @@ def _resolve(path: Any, info: ValidationInfo) -> Any:
     expanded = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", _fill_in, str(path))
     folder = path.folder if isinstance(path, _TextFrom) else (info.context or {}).get("folder")
     if expanded.startswith("~/"):
-        return Path(os.path.normpath(Path(expanded).expanduser()))
+        try:
+            return Path(os.path.normpath(Path(expanded).expanduser()))
+        except RuntimeError:
+            raise ValueError("this user has no home folder; write the whole path") from None
     return Path(os.path.normpath((folder or Path.cwd()) / expanded))
 
 

@@ -91,6 +91,7 @@ class Lock:
         """Read ``lock.json``; a damaged one is treated as missing, since all can be made again.
 
         Raises:
+            HgldError: it cannot be read: without it, all stages would run again.
             InvalidData: the path is a folder, a pipe or a device.
         """
         require_file(path)
@@ -104,7 +105,14 @@ class Lock:
                 and ("inputs" not in record or finished <= record.keys())
             }
             return cls(path, stages, dict(document["files"]), str(document.get("pipeline", "")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (FileNotFoundError, NotADirectoryError):
+            return cls(path)
+        except OSError as error:
+            raise HgldError(
+                f"{path}: cannot be read ({error.strerror}), and it records which stages are "
+                "finished; correct that, or give --work another folder"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls(path)
 
     def save(self) -> None:

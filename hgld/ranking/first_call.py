@@ -6,6 +6,7 @@ meanwhile, in a separate process. This module loads numba and torch in that proc
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 KERNELS = ("rank_cpu", "metrics_cpu")
@@ -17,7 +18,9 @@ def plan_compiling() -> Callable[[], None] | None:
     A wrong answer costs time only: numba itself decides which kernels it compiles.
     """
     own = Path(__file__).parent / "kernels"
-    kept = [own / "__pycache__", Path("~/.cache/numba").expanduser()]
+    kept = [own / "__pycache__"]
+    with suppress(RuntimeError):  # the user has no home folder
+        kept.append(Path("~/.cache/numba").expanduser())
     if "NUMBA_CACHE_DIR" in os.environ:
         kept = [Path(os.environ["NUMBA_CACHE_DIR"])]
     for module in KERNELS:

@@ -17,8 +17,9 @@ from os.path import exists
 from pathlib import Path
 
 from hgld.artifacts import left_behind, read_sealed, write_sealed
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import InvalidData
 from hgld.file_lock import hold
+from hgld.home import home_folder
 from hgld.storage import Range, RemoteFolder, StoredFile, read_ahead
 
 Parts = Sequence[tuple[int, int]]  # offset in a range, size
@@ -34,12 +35,7 @@ def cache_folder() -> Path:
         UsageError: neither is named, and the user has no home folder.
     """
     named, user = os.environ.get("HGLD_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    try:
-        own = Path(named) if named else Path(user or Path.home() / ".cache") / "hgld"
-    except RuntimeError:  # a container may run as a number that no user has
-        raise UsageError(
-            "HGLD_CACHE: not set, and this user has no home folder for the cache; name a folder"
-        ) from None
+    own = Path(named) if named else Path(user or home_folder("HGLD_CACHE") / ".cache") / "hgld"
     return own / "shards"
 
 

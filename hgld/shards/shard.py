@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from errno import EFBIG
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
@@ -44,7 +43,6 @@ from hgld.shards.shard_plan import shard_name
 from hgld.shards.tar import BLOCK, ShardFile
 from hgld.storage import RemoteFolder, join_location
 
-NO_SPACE = {*DISK_FULL, EFBIG}
 PLACE = ["path", "offset", "size_bytes"]
 NOTE = b"hgld"  # metadata key of a marker's facts beside its rows
 
@@ -112,7 +110,7 @@ def write_or_keep(task: ShardTask) -> Path:
         try:
             _write_shard(task)
         except OSError as error:
-            if error.errno not in NO_SPACE:
+            if error.errno not in DISK_FULL:
                 raise
             raise Resumable(
                 f"{task.location}: no space left for it ({error.strerror}); finished "

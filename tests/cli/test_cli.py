@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from PIL import Image
 from typer.main import get_command
 
 from hgld.__main__ import main as hgld_main
+from hgld.artifacts import named_in_errors
 from hgld.cli import app, guarded
 from hgld.cli.arguments import name_to_sign, open_workspace
 from hgld.cli.console import Printer, warnings_as_notes
@@ -331,6 +333,41 @@ def test_a_full_disk_is_one_line_and_resumable(capsys: pytest.CaptureFixture[str
 
     assert guarded(fill) == 75
     assert "disk is full" in capsys.readouterr().err
+
+
+def test_a_file_beyond_the_limit_of_its_size_is_one_line_and_resumable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write() -> None:
+        with named_in_errors(tmp_path / "x.tar"):
+            raise OSError(errno.EFBIG, "File too large")
+
+    assert guarded(write) == 75
+    says = "larger than a file may become here; raise the limit (ulimit -f) and run the same "
+    assert capsys.readouterr().err == f"hgld: {tmp_path / 'x.tar'}: {says}command again\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), ImportError("libx.so: failed to map segment from shared object")],
+    ids=["data", "library"],
+)
+def test_a_lack_of_memory_is_one_line_and_resumable(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def allocate() -> None:
+        raise error
+
+    assert guarded(allocate) == 75
+    assert re.fullmatch(r"hgld: out of memory; give .* again\n", capsys.readouterr().err)
+
+
+def test_an_import_that_fails_otherwise_is_a_fault_of_hgld() -> None:
+    def load() -> None:
+        raise ImportError("no name x")
+
+    with pytest.raises(ImportError, match="no name x"):
+        guarded(load)
 
 
 def test_help_loads_nothing_heavy() -> None:

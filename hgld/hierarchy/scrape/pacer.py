@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hgld.errors import DISK_FULL, HgldError, Resumable
 from hgld.file_lock import hold
+from hgld.home import home_folder
 
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
@@ -28,9 +29,13 @@ LINE = 60  # bytes of the file
 
 
 def turn_file() -> Path:
-    """The file in which all scrapes of this person note the time of the next request."""
+    """The file in which all scrapes of this person note the time of the next request.
+
+    Raises:
+        UsageError: XDG_CACHE_HOME is not set, and the user has no home folder.
+    """
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    cache = named if named.is_absolute() else Path.home() / ".cache"
+    cache = named if named.is_absolute() else home_folder("XDG_CACHE_HOME") / ".cache"
     return cache / "hgld" / "next-request"
 
 
