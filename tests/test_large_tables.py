@@ -3,6 +3,7 @@ import signal
 import threading
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,6 +97,17 @@ def test_what_a_killed_run_spilled_is_deleted(tmp_path: Path) -> None:
     with engine(tmp_path, 1):
         assert not (tmp_path / "tables-k1ll3d").exists()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_quarter_of_the_memory_of_the_control_group_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one of 8 GB, DuckDB's default limit is 80 % of that."""
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda: connect(config={"memory_limit": "6.4GB"}))
+    with engine(tmp_path, None) as tables:
+        limit = tables.execute("SELECT current_setting('memory_limit')").fetchall()
+    assert limit == [("1.0 GiB",)]  # of 2 GB, less what Python takes
 
 
 def test_a_stop_request_amid_a_query_is_heard_as_itself(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ a stage returns it as a ``LargeTable``.
 from __future__ import annotations
 
 import csv
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +124,8 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
 
     Args:
         folder: on a disk with room for the tables; one connection uses it at a time.
-        memory_gb: limit of the process; None: a quarter of this machine's memory.
+        memory_gb: limit of the process; None: a quarter of the memory of this machine, or of the
+            container or job that it runs in.
 
     Raises:
         HgldError: the limit is too small for a join.
@@ -133,13 +133,13 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
     """
     import duckdb
 
-    if memory_gb is None:
-        memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 4e9
-    megabytes = round(1000 * max(LEAST_GB, 0.8 * memory_gb - OURS_GB))
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob("tables-*"):  # a killed run leaves up to the size of its tables
         shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix="tables-", dir=folder) as spill, duckdb.connect() as tables:
+        if memory_gb is None:
+            memory_gb = _memory_gb(tables) / 4
+        megabytes = round(1000 * max(LEAST_GB, 0.8 * memory_gb - OURS_GB))
         tables.execute(f"SET memory_limit = '{megabytes}MB'")
         tables.execute("SET temp_directory = $1", [spill])
         tables.execute("SET threads = 2")  # each holds its own buffers, and the disk limits more
@@ -156,6 +156,13 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
             ) from None
         except duckdb.IOException as error:
             raise Resumable(f"{folder}: {str(error).splitlines()[0]}; make room there") from None
+
+
+def _memory_gb(tables: DuckDBPyConnection) -> float:
+    """Memory of this machine or of its control group; DuckDB's default limit is 80 % of that."""
+    (limit,) = tables.execute("SELECT current_setting('memory_limit')").fetchall()[0]
+    amount, unit = limit.split()
+    return float(amount) * 1024 ** ("bytes", "KiB", "MiB", "GiB", "TiB").index(unit) / 0.8e9
 
 
 def query_csv(

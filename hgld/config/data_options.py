@@ -213,7 +213,7 @@ class CollectOptions(Options):
     """Draws the held-out classes."""
     memory_gb: float | None = Field(None, ge=1)
     """Memory in GB for the joins of the tables of GLDv2; what exceeds it goes to the disk. Default:
-    a quarter of the machine's."""
+    a quarter of the machine's, or of its container's or job's."""
 
     @model_validator(mode="after")
     def _holds_out_once(self) -> Self:
@@ -260,7 +260,7 @@ class ExportOptions(Options):
     """Processes that write shards."""
     memory_gb: float | None = Field(None, ge=1)
     """Memory in GB for sorting tables of images; beyond it they are sorted on disk. Default: a
-    quarter of the machine's."""
+    quarter of the machine's, or of its container's or job's."""
     ray: str | None = None
     """Address of a Ray cluster that writes the shards; auto: this machine's."""
     cpus_per_task: float = Field(1.0, gt=0)
