@@ -457,6 +457,9 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
     if code in EXPIRED:
         text = f"{place}: the credentials have expired; renew them and run the same command again"
         return Resumable(text), False
+    if code == "RequestTimeTooSkewed":
+        text = f"{place}: the clock of this machine differs from the server's; set it"
+        return Resumable(f"{text} and run the same command again"), False
     if code == "400" and scheme == "s3":  # a HEAD has no word for what is wrong
         text = f"{place}: the credentials have expired, or are for another region; renew them, or"
         return Resumable(f"{text} set AWS_DEFAULT_REGION, and run the same command again"), False
@@ -466,7 +469,9 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
         return HgldError(f"{text}{why}; set those of its driver in the environment"), False
     if isinstance(error, PermissionError) or code in ("403", "AccessDenied"):
         what = "writing is" if writes else "access is"
-        text = f"{place}: {what} not allowed (access denied)"
+        # a HEAD has no word for a key or a clock that is wrong
+        why = "access denied" + ", or this machine's key or clock is wrong" * (code == "403")
+        text = f"{place}: {what} not allowed ({why})"
         return HgldError(f"{text}; use credentials with the permission, or another URL"), False
     text = f"{place}: cannot be {'written' if writes else 'opened'} ({why})"
     if isinstance(error, OSError) and error.errno in DISK_FULL:

@@ -368,6 +368,7 @@ def test_a_request_that_fails_once_is_repeated(
         (503, "SlowDown", Resumable, r"cannot be opened \(.*\) in 2 tries; the same command"),
         (403, "AccessDenied", HgldError, "access is not allowed"),
         (400, "ExpiredToken", Resumable, "the credentials have expired"),
+        (403, "RequestTimeTooSkewed", Resumable, "the clock of this machine .* set it"),
         (403, "InvalidAccessKeyId", HgldError, "does not accept the credentials"),
         (400, "AuthorizationHeaderMalformed", HgldError, "another region.* AWS_DEFAULT_REGION"),
         (301, "PermanentRedirect", HgldError, "another region.* AWS_DEFAULT_REGION"),
@@ -416,6 +417,12 @@ def test_a_place_that_is_not_there_is_one_line(
 def test_a_head_that_is_refused_names_both_causes(url: str, proxy: Proxy) -> None:
     proxy.fault = lambda request: Fault(400) if request.method == "HEAD" else None
     with pytest.raises(Resumable, match=r"have expired, or are for another region; .* AWS_DEFAULT"):
+        RemoteFolder(url).stat("index.parquet")
+
+
+def test_a_head_that_is_forbidden_names_all_causes(url: str, proxy: Proxy) -> None:
+    proxy.fault = lambda request: Fault(403) if request.method == "HEAD" else None
+    with pytest.raises(HgldError, match=r"not allowed \(.* key or clock is wrong\)"):
         RemoteFolder(url).stat("index.parquet")
 
 
