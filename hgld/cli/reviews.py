@@ -136,8 +136,7 @@ def show_agreement(
     import pandas as pd
 
     from hgld.artifacts import hash_file
-    from hgld.review.agreement import disagreements, measure_agreement
-    from hgld.review.alpha import measure_alpha
+    from hgld.review.agreement import disagreements, measure_agreement, measure_alpha
 
     files = (one, other, *(more or ()))
     if more and counts is not None:

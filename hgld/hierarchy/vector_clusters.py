@@ -16,7 +16,7 @@ from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.scrape.ancestors import shared_ancestors
+from hgld.hierarchy.scrape.walks import shared_ancestors
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from hgld.artifacts.columns import table_of
 from hgld.errors import InvalidData
-from hgld.review.agreement import disagreements, measure_agreement
-from hgld.review.alpha import measure_alpha
+from hgld.review.agreement import disagreements, measure_agreement, measure_alpha
 from hgld.review.annotations import (
     Annotation,
     complete,
