@@ -91,7 +91,7 @@ def status(
     """Show which stages are fresh, stale (and why), missing, running."""
     from hgld.cli.overview import print_status
 
-    print_status(open_runner(pipeline, settings, work, None), as_json)
+    print_status(open_runner(pipeline, settings, work), as_json)
 
 
 def accept(
@@ -109,22 +109,19 @@ def accept(
     """Use tables that you edited, after showing the changed rows."""
     from hgld.cli.accept import accept_edits
 
-    runner = open_runner(pipeline, settings, work, None)
-    taken = accept_edits(runner, files or (), lambda edits: _confirm(edits, yes))
+    def confirm(edits: "Sequence[Edit]") -> bool:
+        for line in (line for edit in edits for line in edit.lines):
+            typer.echo(line)
+        if not (yes or sys.stdin.isatty()):
+            raise InvalidData("nothing was accepted: nobody can be asked here; add --yes")
+        return yes or typer.confirm("Use these edits?")
+
+    runner = open_runner(pipeline, settings, work)
+    taken = accept_edits(runner, files or (), confirm)
     for edit in taken:
         typer.echo(f"accepted {runner.workspace.path(edit.name)}", err=True)
     if not taken:
         typer.echo("nothing was accepted", err=True)
-
-
-def _confirm(edits: "Sequence[Edit]", yes: bool) -> bool:
-    for line in (line for edit in edits for line in edit.lines):
-        typer.echo(line)
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise InvalidData("nothing was accepted: nobody can be asked here; add --yes")
-    return typer.confirm("Use these edits?")
 
 
 def options(

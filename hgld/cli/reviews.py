@@ -12,11 +12,11 @@ import typer
 
 from hgld.cli.arguments import (
     AsJson,
-    Now,
     PipelineFile,
     Settings,
     Work,
     name_to_sign,
+    on_pipeline,
     open_runner,
     out_option,
     tool_group,
@@ -233,14 +233,12 @@ def show_log(
 
 
 @app.command("undo")
+@on_pipeline
 def undo(
-    pipeline: PipelineFile,
+    runner: "Runner",
     keys: Keys = None,
     entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "taken back",
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
 ) -> None:
     """Undo the last decision on values, or an entry of the log.
 
@@ -248,18 +246,16 @@ def undo(
     """
     if bool(keys) == (entry is not None):
         raise UsageError("undo takes either keys of values or --apply N, an entry of the log")
-    _take_back(open_runner(pipeline, settings, work, now), keys or [], entry or "", why)
+    _take_back(runner, keys or [], entry or "", why)
 
 
 @app.command("redo")
+@on_pipeline
 def redo(
-    pipeline: PipelineFile,
+    runner: "Runner",
     keys: Keys = None,
     entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "made again",
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
 ) -> None:
     """Undo an undo: the last one, or that of values or an entry.
 
@@ -267,7 +263,7 @@ def redo(
     """
     if keys and entry is not None:
         raise UsageError("redo takes either keys of values or --apply N, an undo of the log")
-    _take_back(open_runner(pipeline, settings, work, now), keys or [], entry or "", why, redo=True)
+    _take_back(runner, keys or [], entry or "", why, redo=True)
 
 
 def _take_back(
@@ -369,8 +365,9 @@ def check(
 
 
 @app.command("comments")
+@on_pipeline
 def show_comments(
-    pipeline: PipelineFile,
+    runner: "Runner",
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="A key as in review.csv.")
     ] = None,
@@ -378,9 +375,6 @@ def show_comments(
         str | None, typer.Option("--add", metavar="TEXT", help="Add a comment on KEY.")
     ] = None,
     as_json: AsJson = False,
-    settings: Settings = None,
-    work: Work = None,
-    now: Now = None,
 ) -> None:
     """Show the comments on values, or add one.
 
@@ -389,7 +383,6 @@ def show_comments(
     from hgld.cli.review_actions import add_comment
     from hgld.cli.review_pages import read_threads
 
-    runner = open_runner(pipeline, settings, work, now)
     if text is not None:
         if key is None:
             raise UsageError("--add needs the KEY of a value")
