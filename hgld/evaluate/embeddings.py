@@ -298,7 +298,9 @@ def _embed(
 
         def embed_all(pool: ThreadPoolExecutor) -> Iterator[tuple[np.ndarray, float, float]]:
             nonlocal turns
-            alone = 2 if _is_unknown(network) else 0
+            # a network of a user may keep what a call found
+            is_custom = any(isinstance(module, CustomNetwork) for module in network.modules())
+            alone = 2 if is_custom and network not in _keeping else 0
             if alone:  # the first call may set what all others need
                 yield from map(embed_few, starts[:1])
                 before = _attributes(network)
@@ -335,12 +337,6 @@ def _embed(
             spent.loading_s += middle - start
             spent.network_s += time.perf_counter() - middle
         waiting.result()
-
-
-def _is_unknown(network: torch.nn.Module) -> bool:
-    """Whether a network of a user may keep what a call found."""
-    is_custom = any(isinstance(module, CustomNetwork) for module in network.modules())
-    return is_custom and network not in _keeping
 
 
 def _attributes(network: torch.nn.Module) -> list[dict[str, Any]]:

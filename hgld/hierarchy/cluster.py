@@ -218,7 +218,13 @@ def _describe(
         distance=np.round(distance, DIGITS),
         margin=np.round(margin, DIGITS),
     )
-    return clusters[columns_of("clusters")], _neighbours(order, centres), centres
+    # Rounded and stable: equally near clusters keep the order of their numbers.
+    nearest = np.argsort(cdist(centres, centres).round(DIGITS), axis=1, kind="stable")
+    neighbours = {
+        cluster: [order[c] for c in nearest[row] if c != row][:NEAREST]
+        for row, cluster in enumerate(order)
+    }
+    return clusters[columns_of("clusters")], neighbours, centres
 
 
 def _above(clusters: pd.DataFrame, centres: np.ndarray, options: ClusterOptions) -> pd.DataFrame:
@@ -232,16 +238,6 @@ def _above(clusters: pd.DataFrame, centres: np.ndarray, options: ClusterOptions)
         medoids = [nearest_to_mean(centres, rows) for rows in _members(labels).values()]
         above[f"level_{level}"] = names.iloc[medoids].to_numpy()[labels]
     return above
-
-
-def _neighbours(order: Sequence[int], centres: np.ndarray) -> dict[int, list[int]]:
-    # Rounded and stable: equally near clusters keep the order of their numbers.
-    between = cdist(centres, centres).round(DIGITS)
-    nearest = np.argsort(between, axis=1, kind="stable")
-    return {
-        cluster: [order[c] for c in nearest[row] if c != row][:NEAREST]
-        for row, cluster in enumerate(order)
-    }
 
 
 def _summary(

@@ -65,15 +65,10 @@ def _plan_precision(
     about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
     draw = partial(draw_lines, lines, labels, list(measured.runs), axis, dots=False, full=True)
     table = pd.DataFrame({"recall": RECALLS, **{m: c.precision for m, c in found.items()}})
-    yield ChartPlan("recall", "ranking", _lasting(found), about, draw, table)
-
-
-def _lasting(found: Mapping[str, Curves]) -> str:
-    """Precision of the best ranking halfway through its recall, as a sentence."""
-    best = max(found.values(), key=lambda curves: float(curves.precision.mean()))
-    name = next(model for model, curves in found.items() if curves is best)
-    half = 100 * float(best.precision[len(RECALLS) // 2])
-    return f"Halfway through its recall, {name} is {half:.0f}% precise"
+    best = max(found, key=lambda model: float(found[model].precision.mean()))
+    half = 100 * float(found[best].precision[len(RECALLS) // 2])
+    title = f"Halfway through its recall, {best} is {half:.0f}% precise"
+    yield ChartPlan("recall", "ranking", title, about, draw, table)
 
 
 def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:

@@ -78,6 +78,9 @@ def _row(
     first = rows.sort_values(["landmarks", "key"], ascending=[False, True]).head(LARGEST)
     largest = zip(first["instance_of"], first["landmarks"], strict=True)
     neighbours = [int(i) for i in near.split("; ") if i.isdecimal() and int(i) in names]
+    done = rows[~rows["waits"]]
+    words = done["supercategory"].where(done["supercategory"] != "", done["decision"])
+    decided = sorted(Counter(words.tolist()).items(), key=lambda found: (-found[1], found[0]))
     return {
         **dict.fromkeys(("action", "into", "supercategory", "note"), ""),
         "cluster": cluster,
@@ -85,21 +88,12 @@ def _row(
         "values": len(rows),
         **{name: rows[name].sum() for name in ("landmarks", "images")},
         "open": int(rows["waits"].sum()),
-        "decided_as": _decided_as(rows),
+        "decided_as": "; ".join(f"{word} {count}" for word, count in decided),
         "largest": "; ".join(f"{label} ({count})" for label, count in largest),
         "nearest": "; ".join(f"{i} {names[i]}" for i in neighbours),
         "suggestion": min(suggestions, key=lambda name: (-suggestions[name], name), default=""),
         "evidence": members_hash(rows["key"]),
     }
-
-
-def _decided_as(rows: pd.DataFrame) -> str:
-    """Return the decisions on the cluster's values, the most frequent first."""
-    decided = rows[~rows["waits"]]
-    words = decided["supercategory"].where(decided["supercategory"] != "", decided["decision"])
-    counts = Counter(words.tolist())
-    ordered = sorted(counts, key=lambda word: (-counts[word], word))
-    return "; ".join(f"{word} {counts[word]}" for word in ordered)
 
 
 @dataclass(frozen=True)

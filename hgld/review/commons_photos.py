@@ -154,22 +154,18 @@ def _photo(page: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     if info.get("mime") not in ("image/jpeg", "image/png"):
         return None
+    # as GLDv2 writes it: its address if it is of Creative Commons
+    license_url = facts.get("LicenseUrl", "").partition("/deed")[0].replace("http://", "https://")
+    if "creativecommons.org/" in license_url:
+        license_url = license_url.rstrip("/") + "/"
     return {
         "image_id": title,
         "title": title,
         "author": _plain(facts.get("Artist", "")) or UNKNOWN,
-        "license": _license(facts),
+        "license": license_url or facts.get("LicenseShortName", "") or UNKNOWN,
         "url": url,
         "thumbnail": thumbnail,
     }
-
-
-def _license(facts: Mapping[str, str]) -> str:
-    """Return the licence as GLDv2 writes it: its address if it is of Creative Commons."""
-    url = facts.get("LicenseUrl", "").partition("/deed")[0].replace("http://", "https://")
-    if "creativecommons.org/" in url:
-        return url.rstrip("/") + "/"
-    return url or facts.get("LicenseShortName", "") or UNKNOWN
 
 
 def _plain(html: str) -> str:

@@ -160,7 +160,13 @@ def list_values(
         for label in [row["instance_of"] or row["key"]]
     )
     sheet = sheet.assign(base=list(map(str, bases)))
-    return sheet if class_labels is None else _with_labels(sheet, class_labels)
+    if class_labels is not None:  # a column for each language, beside the English labels
+        place = list(sheet.columns).index("instance_of")
+        for language, rows in sorted(class_labels.groupby("language"), reverse=True):
+            labels = dict(zip(rows["class_id"], rows["label"], strict=True))
+            column = [labels.get(key, "") for key in sheet["key"]]
+            sheet.insert(place + 1, f"label_{language}", pd.Series(column, dtype="str"))
+    return sheet
 
 
 def blind_sheet(
@@ -371,16 +377,6 @@ def require_decisions(
         f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"
         f"{seen}; review.min_coverage is {options.min_coverage:.1%}){more}"
     )
-
-
-def _with_labels(sheet: pd.DataFrame, class_labels: pd.DataFrame) -> pd.DataFrame:
-    """Return the sheet with a column of labels for each language, beside the English ones."""
-    place = list(sheet.columns).index("instance_of")
-    for language, rows in sorted(class_labels.groupby("language"), reverse=True):
-        labels = dict(zip(rows["class_id"], rows["label"], strict=True))
-        column = [labels.get(key, "") for key in sheet["key"]]
-        sheet.insert(place + 1, f"label_{language}", pd.Series(column, dtype="str"))
-    return sheet
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:

@@ -120,8 +120,12 @@ def read_values(
                 cells = {**row_now.cells, "kind": kinds[row_now["supercategory"]]}
                 row_now = replace(row_now, cells=cells)
             found = _read_decision(row_now, kinds)
-            if row["decision"].casefold() == "open" and _shows_open(base, value):
-                found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
+            if row["decision"].casefold() == "open" and value is not None:
+                # a row that was written from an undone first decision shows it; without a base,
+                # it was written from the present one
+                heads = base.heads or [head.id for head in value.heads]
+                if any(old.decision == "open" and old.id in heads for old in value.history):
+                    found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
             made_from = followed(made_from, value.history) if value else made_from
@@ -151,14 +155,6 @@ def _shown(base: Base, value: Value) -> Decision | None:
     if not base:
         return value.in_force
     return in_force([decision for decision in value.history if decision.id in base.heads])
-
-
-def _shows_open(base: Base, value: Value | None) -> bool:
-    """Whether a row was written from an undone first decision; without a base, the present one."""
-    heads = base.heads or [head.id for head in value.heads] if value else []
-    return value is not None and any(
-        old.decision == "open" and old.id in heads for old in value.history
-    )
 
 
 def followed(ids: Sequence[str], history: Sequence[Decision]) -> tuple[str, ...]:

@@ -11,12 +11,14 @@ value where classes have no pages at all.
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from hgld.artifacts import ColumnType, columns_of, read_csv, row_in_file
 from hgld.artifacts.columns import records, single_blanks_all, table_of
+from hgld.artifacts.table_checks import require_unique
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape.endings import tell_reasons
@@ -85,14 +87,9 @@ def _read_table(options: ScrapeOptions) -> pd.DataFrame:
     if options.table is None:
         raise UsageError('scrape.table is not set; scrape.source = "table" needs the CSV\'s path')
     columns: dict[str, ColumnType] = {options.table_id: "int", options.table_value: "text"}
-    table = read_csv(options.table, columns).set_axis(["landmark_id", "instance_of"], axis=1)
-    again = table["landmark_id"].duplicated()
-    if again.any():
-        row = int(again.to_numpy().argmax())
-        raise InvalidData(
-            f"{options.table} row {row_in_file(options.table, row)}: {options.table_id} "
-            f"{table['landmark_id'].iloc[row]} stands there twice; keep one row"
-        )
+    table = read_csv(options.table, columns)
+    require_unique(table, [options.table_id], options.table, partial(row_in_file, options.table))
+    table = table.set_axis(["landmark_id", "instance_of"], axis=1)
     return table.assign(
         split=options.table_split, instance_of=single_blanks_all(table["instance_of"])
     )
