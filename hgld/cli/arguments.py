@@ -21,7 +21,7 @@ from hgld.words import single_blanks
 if TYPE_CHECKING:
     from hgld.pipeline.lock import Workspace
     from hgld.pipeline.run import Runner
-    from hgld.report.photo_rows import SplitPhotos
+    from hgld.report.examples import SplitPhotos
 
 PipelineFile = Annotated[
     Path,
@@ -126,7 +126,7 @@ def open_workspace(
 def open_photos(workspace: "Workspace") -> "SplitPhotos":
     """Return the photos of the shards, with the label paths of the hierarchy."""
     from hgld.artifacts import declared_table
-    from hgld.report.photo_rows import SplitPhotos
+    from hgld.report.examples import SplitPhotos
 
     tables = (
         declared_table(name).read(workspace.path(name)) for name in ("hierarchy", "landmarks")

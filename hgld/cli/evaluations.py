@@ -503,7 +503,7 @@ def duplicates(
     """
     from hgld.errors import UsageError
     from hgld.evaluate.neighbours import TRAINED, embed_splits, find_duplicates
-    from hgld.report.photo_rows import PhotoRow, write_photo_rows
+    from hgld.report.rendering import PhotoRow, write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)
     options, shards = workspace.pipeline.evaluate, workspace.path("shards")
@@ -617,7 +617,7 @@ def _shared(found: "Comparison", split: str = "") -> str:
 
 def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     """Describe a comparison in lines."""
-    from hgld.ranking.distance_metrics import lower_is_better
+    from hgld.ranking import lower_is_better
 
     for remark in found.remarks:
         yield from wrap(f"note: {remark}", 79, subsequent_indent="      ")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from hgld.hierarchy.label_comparison import LabelComparison
     from hgld.pipeline.lock import Workspace
-    from hgld.report.photo_rows import PhotoRow
+    from hgld.report.rendering import PhotoRow
 
 HEAD = 13  # columns of the heads before a text
 LABEL = 24  # columns of a label
@@ -222,7 +222,7 @@ def suspects(
 
     from hgld.evaluate.neighbours import embed_splits
     from hgld.evaluate.suspects import suspect_tables
-    from hgld.report.photo_rows import write_photo_rows
+    from hgld.report.rendering import write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)
     options, shards = workspace.pipeline.evaluate, workspace.path("shards")
@@ -262,7 +262,7 @@ def suspects(
 
 def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":
     """Return a row for each of the first images, with typical photos of both classes."""
-    from hgld.report.photo_rows import PhotoRow
+    from hgld.report.rendering import PhotoRow
 
     typical = images.iloc[::-1].groupby("path").head(TYPICAL)
     by_path = {

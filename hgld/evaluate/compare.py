@@ -25,7 +25,7 @@ from hgld.bootstrap import (
 )
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.results import MeasuredRun
-from hgld.ranking.distance_metrics import lower_is_better
+from hgld.ranking import lower_is_better
 from hgld.words import shared_text
 
 Pairs = Sequence[tuple[str, str]]  # a model of A and one of B

@@ -13,7 +13,7 @@ from hgld.artifacts import atomic_folder, require_folder
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import ReportOptions
 from hgld.errors import InvalidData
-from hgld.ranking.distance_metrics import lower_is_better
+from hgld.ranking import lower_is_better
 from hgld.report.examples import Images, NameQueries, find_examples
 from hgld.report.galleries import Gallery
 from hgld.report.rendering import render_page, save_sheets, save_table

@@ -269,6 +269,30 @@ class Images:
         return self.paths[self.spaces[image_id], self.landmarks[image_id]]
 
 
+class SplitPhotos:
+    """The photos of all splits of the shards, by split and id, with their label paths."""
+
+    def __init__(self, shards: Path, hierarchy: pd.DataFrame, landmarks: pd.DataFrame) -> None:
+        index, paths = read_index(shards), class_paths(hierarchy)
+        names = landmark_names(landmarks)
+        self._splits = {
+            split: Images(shards, index, split, paths, names)
+            for split in sorted(index["split"].unique())
+        }
+        self._paths: Mapping[tuple[str, int], str] = {
+            (space, number): " > ".join([*path[:-1], names.get(path[-1], path[-1])])
+            for (space, number), path in paths.items()
+        }
+
+    def photo(self, split: str, image_id: str) -> ExamplePhoto:
+        """Return a small copy of a photo, its classes and its credit."""
+        return self._splits[split].photo(image_id)
+
+    def path(self, split: str, landmark_id: int) -> str:
+        """Return the label path of a landmark as text, coarse to fine."""
+        return self._paths[SPACE_OF_SPLIT[split], landmark_id]
+
+
 class NameQueries:
     """Class names as queries, with the interface of ``Images``: a photo is a card with the prompt.
 

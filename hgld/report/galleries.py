@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from hgld.config import ReportOptions
 from hgld.errors import UsageError
 from hgld.figures import COMPRESSION, Theme, draw_line
-from hgld.ranking.distance_metrics import lower_is_better
+from hgld.ranking import lower_is_better
 from hgld.report.examples import (
     ExampleGroup,
     ExamplePhoto,

@@ -21,7 +21,7 @@ from hgld.bootstrap import (
     resample_means,
 )
 from hgld.errors import InvalidData
-from hgld.ranking.distance_metrics import lower_is_better
+from hgld.ranking import lower_is_better
 
 Column = tuple[str, str]  # model and metric
 

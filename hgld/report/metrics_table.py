@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from hgld.figures import DARK, LIGHT
-from hgld.ranking.distance_metrics import lower_is_better
+from hgld.ranking import lower_is_better
 from hgld.report.intervals import Intervals, best_of, known_means
 from hgld.report.latex import escape_latex, latex_row
 from hgld.words import count_text

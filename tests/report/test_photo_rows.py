@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 from hgld.credit import Credit
-from hgld.report.examples import ExamplePhoto
-from hgld.report.photo_rows import PhotoRow, SplitPhotos, write_photo_rows
+from hgld.report.examples import ExamplePhoto, SplitPhotos
+from hgld.report.rendering import PhotoRow, write_photo_rows
 from tests.report.reading import look
 
 
