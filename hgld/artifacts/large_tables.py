@@ -162,7 +162,7 @@ def _memory_gb(tables: DuckDBPyConnection) -> float:
     """Memory of this machine or of its control group; DuckDB's default limit is 80 % of that."""
     (limit,) = tables.execute("SELECT current_setting('memory_limit')").fetchall()[0]
     amount, unit = limit.split()
-    return float(amount) * 1024 ** ("bytes", "KiB", "MiB", "GiB", "TiB").index(unit) / 0.8e9
+    return float(amount) * 1024.0 ** ("bytes", "KiB", "MiB", "GiB", "TiB").index(unit) / 0.8e9
 
 
 def query_csv(
