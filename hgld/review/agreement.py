@@ -34,6 +34,7 @@ from hgld.review.row_base import EDITABLE
 from hgld.tasks import say
 
 EXAMPLES = 3
+MATCHED = "values are matched by their key, or by instance_of where a file has no keys"
 DIGITS = 6
 
 Annotations = Mapping[str, Annotation]
@@ -72,10 +73,7 @@ def measure_agreement(
     """
     keys = [key for key in a if key in b and a[key].decision and b[key].decision]
     if not keys:
-        raise InvalidData(
-            f"{names[0]} and {names[1]} have no value that both decided; values are matched by "
-            "their key, or by instance_of where a file has no keys"
-        )
+        raise InvalidData(f"{names[0]} and {names[1]} have no value that both decided; {MATCHED}")
     done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
     return {
         "annotators": list(names),
@@ -287,10 +285,7 @@ def measure_alpha(sides: Mapping[str, Annotations], *, seed: int = 0) -> dict[st
         if sum(key in side and bool(side[key].decision) for side in sides.values()) > 1
     ]
     if not decided:
-        raise InvalidData(
-            f"{', '.join(sides)} have no value that two of them decided; values are matched by "
-            "their key, or by instance_of where a file has no keys"
-        )
+        raise InvalidData(f"{', '.join(sides)} have no value that two of them decided; {MATCHED}")
     measures, by_value = [], []
     for of, answer in answers_by_level(sides.values()).items():
         given = {

@@ -191,8 +191,7 @@ def _fault(row: SheetRow, name: str, found: Mapping[str, Annotation]) -> str:
     if row[name] in found and found[row[name]].cells != row.cells:
         return row.fault(name, "each value once, or the same row again")
     if decision and decision not in DECISIONS:
-        near = nearest(decision, DECISIONS)
-        return row.fault("decision", f"one of {', '.join(DECISIONS)}, or nothing") + near
+        return row.fault("decision", f"one of {', '.join(DECISIONS)}, or nothing", DECISIONS)
     if decision in PLACING and not row["supercategory"]:
         return row.fault("supercategory", f"a name, since the decision is {decision}")
     return ""

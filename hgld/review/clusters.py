@@ -31,7 +31,6 @@ from hgld.hierarchy.scrape.walks import chain_of, is_circular
 from hgld.hierarchy.vector_clusters import count_different, find_clusters, nearest_to_mean
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.suggestions import DROP
-from hgld.words import nearest
 
 ACTIONS = ("accept", "merge", "dissolve", "split")
 EDITABLE = ("action", "into", "supercategory", "note")
@@ -82,7 +81,7 @@ def _row(
     words = done["supercategory"].where(done["supercategory"] != "", done["decision"])
     decided = sorted(Counter(words.tolist()).items(), key=lambda found: (-found[1], found[0]))
     return {
-        **dict.fromkeys(("action", "into", "supercategory", "note"), ""),
+        **dict.fromkeys(EDITABLE, ""),
         "cluster": cluster,
         "cluster_name": names[cluster],
         "values": len(rows),
@@ -194,7 +193,7 @@ def _read_act(
         expected = f"{', '.join(ACTIONS)}, since {' and '.join(filled)} is filled in"
         return row.fault("action", expected) if filled else None
     if action not in ACTIONS:
-        return row.fault("action", f"one of {', '.join(ACTIONS)}") + nearest(action, ACTIONS)
+        return row.fault("action", f"one of {', '.join(ACTIONS)}", ACTIONS)
     spoilt = row.damaged(EDITABLE)
     if spoilt:
         return spoilt[0]
@@ -226,8 +225,7 @@ def _read_what(
     names = {name.casefold(): name for name in kinds}
     name = names.get(row["supercategory"].casefold(), "")
     if action == "accept" and not name:
-        near = nearest(row["supercategory"].casefold(), names)
-        return row.fault("supercategory", "a name that is in taxonomy.csv") + near
+        return row.fault("supercategory", "a name that is in taxonomy.csv", names)
     return into, name
 
 

@@ -47,11 +47,12 @@ class SheetRow:
     number: int
     cells: Mapping[str, str]
 
-    def fault(self, column: str, expected: str) -> str:
-        """Return the message for a wrong cell, in one line."""
+    def fault(self, column: str, expected: str, among: Iterable[str] = ()) -> str:
+        """Return the message for a wrong cell, in one line; ``among`` are the allowed words."""
         cell = self[column]
         found = f"{cell[:SHOWN]!r}..." if len(cell) > SHOWN else repr(cell)
-        return f"row {self.number}, column {column}: found {found}; expected {expected}"
+        near = nearest(cell.casefold(), among)
+        return f"row {self.number}, column {column}: found {found}; expected {expected}{near}"
 
     def __getitem__(self, column: str) -> str:
         """Return the cell; empty if the sheet lacks the column."""
@@ -206,18 +207,15 @@ def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
         with zipfile.ZipFile(path) as parts:
             if "content.xml" in parts.namelist():
                 return _read_ods(parts)
-    except Exception as error:  # a damaged workbook raises whatever its parts raise
-        raise InvalidData(f"{path}: not a readable workbook ({error}); save it as CSV") from None
-    try:
         from openpyxl import load_workbook
+
+        book = load_workbook(path, read_only=True, data_only=True)
+        pages = [page for page in book.worksheets if page.sheet_state == "visible"]
+        return [(page.title, [list(map(_text, row)) for row in page.values]) for page in pages]
     except ImportError:
         raise UsageError(
             f'{path}: reading workbooks needs openpyxl: pip install "hgld[xlsx]", or save it as CSV'
         ) from None
-    try:
-        book = load_workbook(path, read_only=True, data_only=True)
-        pages = [page for page in book.worksheets if page.sheet_state == "visible"]
-        return [(page.title, [list(map(_text, row)) for row in page.values]) for page in pages]
     except Exception as error:  # a damaged workbook raises whatever its parts raise
         raise InvalidData(f"{path}: not a readable workbook ({error}); save it as CSV") from None
 

@@ -706,7 +706,7 @@ def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[T
     action, name, into = row["action"].casefold(), row[NAME], row["into"]
     place = f"{sheet.name} row {row.number}"
     if action and action not in ACTIONS:
-        return row.fault("action", f"one of {', '.join(ACTIONS)}") + nearest(action, ACTIONS)
+        return row.fault("action", f"one of {', '.join(ACTIONS)}", ACTIONS)
     if into and action not in INTO:
         return row.fault("action", f"one of {', '.join(INTO)}, since into is filled in")
     if action in INTO and not into:
@@ -722,8 +722,7 @@ def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[T
     if not known and not edits:
         if not action and row["base"] == _base(name, row.cells):
             return []  # not touched, and renamed, merged or removed since
-        near = nearest(name.casefold(), current)
-        return row.fault(NAME, "a name that is in taxonomy.csv, or the action add") + near
+        return row.fault(NAME, "a name that is in taxonomy.csv, or the action add", current)
     now = {c: single_blanks(known.get(c, "")) for c in ("kind", "definition")}
     described = {c: row[c] if c in sheet.columns else now[c] for c in now}
     if described["kind"].casefold() == now["kind"].casefold():  # a spreadsheet capitalises words

@@ -343,9 +343,7 @@ def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision |
         expected = f"keep, move, drop or unsure, since {' and '.join(filled)} is filled in"
         return row.fault("decision", expected) if filled else None
     if decision not in DECISIONS:
-        return row.fault("decision", f"one of {', '.join(DECISIONS)}") + nearest(
-            decision, DECISIONS
-        )
+        return row.fault("decision", f"one of {', '.join(DECISIONS)}", DECISIONS)
     if decision == "drop":
         return WantedDecision(decision, "", "", row["note"])
     return _read_place(row, decision, kinds)
@@ -356,15 +354,14 @@ def _read_place(row: SheetRow, decision: str, kinds: Mapping[str, str]) -> "Want
     kind = row["kind"].casefold()
     known = {one.casefold(): one for one in kinds_to_choose(kinds.values()) if one}
     if kind and kind not in known:
-        return row.fault("kind", f"{' or '.join(known)}, or nothing") + nearest(kind, known)
+        return row.fault("kind", f"{' or '.join(known)}, or nothing", known)
     kind = known.get(kind, "")
     if not row["supercategory"] and decision not in PLACING:
         return WantedDecision(decision, "", kind, row["note"])
     names = {name.casefold(): name for name in kinds}
     name = names.get(row["supercategory"].casefold())
     if name is None:
-        near = nearest(row["supercategory"].casefold(), names)
-        return row.fault("supercategory", "a name that is in taxonomy.csv") + near
+        return row.fault("supercategory", "a name that is in taxonomy.csv", names)
     if kind and kind != kinds[name]:
         return row.fault("kind", f"{kinds[name]!r}, which '{name}' is in taxonomy.csv")
     return WantedDecision(decision, name, kinds[name], row["note"])
