@@ -18,6 +18,7 @@ from hgld.artifacts import BOX, Json, hash_file
 from hgld.errors import HgldError, InvalidData, MissingInput
 from hgld.shards.schema import (
     IMAGE_CRC32,
+    INDEX_AGAIN,
     MOST_BYTES,
     IndexCheck,
     index_again,
@@ -28,7 +29,7 @@ from hgld.shards.schema import (
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location
 from hgld.words import single_blanks
 
-REBUILD = "delete the folder and run export again"
+REBUILD = f"delete the file, and {INDEX_AGAIN}"
 INDEX_FIRST = "run export first, or `hgld shards index`"
 COMPLETE = "run export (again), or `hgld shards index`, to complete the shards"
 PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)

@@ -20,7 +20,7 @@ from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
 from hgld.shards.foreign import SampleRules, describe_tar, number_rows
-from hgld.shards.index import REBUILD, local_copy, read_index, read_manifest
+from hgld.shards.index import local_copy, read_index, read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
 from hgld.shards.schema import HIERARCHY, IMAGE_CRC32, RULES, index_again, level_columns
@@ -34,6 +34,7 @@ FOUND = [  # columns that can be read from the shard itself
     *("extent_start", "extent_bytes", "crc32", IMAGE_CRC32),
 ]
 PLACE = ["split", "shard", "offset"]
+RESTORE = "copy the shard again, index shards of others again, or run export again"
 
 
 def verify_shards(folder: Path | str) -> None:
@@ -91,14 +92,14 @@ def verify_shard(folder: Path, shard: Mapping[str, Any], rows: pd.DataFrame) -> 
     """
     path = folder / shard["file"]
     if not path.is_file():
-        raise InvalidData(f"{path}: the shard is missing; {REBUILD}")
+        raise InvalidData(f"{path}: the shard is missing; {RESTORE}")
     size = path.stat().st_size
     if size != shard["bytes"]:
         cut = rows[rows["offset"] + rows["size_bytes"] > size]
         first = f"; the first key cut off is {cut['key'].iloc[0]}" if len(cut) else ""
-        raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {REBUILD}")
+        raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {RESTORE}")
     if hash_file(path) != shard["sha256"]:
-        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {REBUILD}")
+        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {RESTORE}")
     if len(rows) != shard["samples"]:
         raise InvalidData(
             f"{path}: {len(rows)} samples in index.parquet, {shard['samples']} in manifest.json; "

@@ -265,6 +265,15 @@ def test_the_advice_for_a_wrong_index_of_an_export_is_to_export(world: World) ->
         read_index(folder)
 
 
+def test_the_advice_for_a_damaged_manifest_keeps_the_tars(foreign: Path) -> None:
+    index, manifest = index_shards(foreign), foreign / "manifest.json"
+    manifest.write_text(json.dumps({**read_manifest(foreign), "shards": [{}]}))
+    with pytest.raises(InvalidData, match="; delete the file, and make it again: run export, or"):
+        index_shards(foreign)
+    manifest.unlink()
+    assert index_shards(foreign).equals(index)
+
+
 def test_an_index_of_other_splits_leaves_no_descriptor_of_the_old_ones(foreign: Path) -> None:
     index_shards(foreign)
     old = read_manifest(foreign)["splits"]
