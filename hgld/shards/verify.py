@@ -34,14 +34,15 @@ FOUND = [  # columns that can be read from the shard itself
     *("extent_start", "extent_bytes", "crc32", IMAGE_CRC32),
 ]
 PLACE = ["split", "shard", "offset"]
-RESTORE = "copy the shard again, index shards of others again, or run export again"
+REWRITE = "run export again"  # it writes only the damaged shards
+RESTORE = "restore the shard, or run `hgld shards index` again if the change was intended"
 
 
 def verify_shards(folder: Path | str) -> None:
     """Check that shards, index and sidecars match the manifest and each other.
 
     Raises:
-        InvalidData: a shard is missing, changed or of another size (shard and key are named); a
+        InvalidData: shards are missing, changed or of another size (each is named, with a key); a
             tar is not in the manifest; the index does not match manifest or tars; a sidecar is
             missing or differs, also at the URL of an export.
     """
@@ -57,13 +58,18 @@ def verify_shards(folder: Path | str) -> None:
     exported = bool(manifest.get("options"))
     with local_copy(folder, RULES, HIERARCHY) as here:
         rules = None if exported else SampleRules.read(here)
-    found = []
+    found, faults = list[pd.DataFrame](), list[str]()
     for shard in track(manifest["shards"], "Verifying shards"):
         rows = index[index["shard"] == shard["file"]]
-        with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
-            verify_shard(here, shard, rows)
-            keys = _level_keys(here / shard["file"], manifest["levels"], exported)
-            found.append(_verify_rows(here, shard["file"], rows, rules or SampleRules(keys)))
+        try:
+            with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
+                verify_shard(here, shard, rows, REWRITE if exported else RESTORE)
+                keys = _level_keys(here / shard["file"], manifest["levels"], exported)
+                found.append(_verify_rows(here, shard["file"], rows, rules or SampleRules(keys)))
+        except InvalidData as error:
+            faults.append(str(error))
+    if faults:
+        raise InvalidData(*faults)
     others = [*SIDECARS, *(f"{split}.wids.json" for split in manifest["splits"])]
     with local_copy(folder, *others) as here:
         _verify_classes(here, index, pd.concat(found, ignore_index=True), exported)
@@ -79,27 +85,30 @@ def verify_shards(folder: Path | str) -> None:
                         )
 
 
-def verify_shard(folder: Path, shard: Mapping[str, Any], rows: pd.DataFrame) -> None:
+def verify_shard(
+    folder: Path, shard: Mapping[str, Any], rows: pd.DataFrame, advice: str = REWRITE
+) -> None:
     """Check that a shard of a folder has the size, hash and number of samples of its manifest.
 
     Args:
         folder: of the shard.
         shard: its entry in the manifest.
         rows: its rows of the index.
+        advice: what to do about a shard that is missing or another.
 
     Raises:
         InvalidData: it is missing or another; names the key that is damaged.
     """
     path = folder / shard["file"]
     if not path.is_file():
-        raise InvalidData(f"{path}: the shard is missing; {RESTORE}")
+        raise InvalidData(f"{path}: the shard is missing; {advice}")
     size = path.stat().st_size
     if size != shard["bytes"]:
         cut = rows[rows["offset"] + rows["size_bytes"] > size]
         first = f"; the first key cut off is {cut['key'].iloc[0]}" if len(cut) else ""
-        raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {RESTORE}")
+        raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {advice}")
     if hash_file(path) != shard["sha256"]:
-        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {RESTORE}")
+        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {advice}")
     if len(rows) != shard["samples"]:
         raise InvalidData(
             f"{path}: {len(rows)} samples in index.parquet, {shard['samples']} in manifest.json; "

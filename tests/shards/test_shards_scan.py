@@ -499,6 +499,21 @@ def part(folder: Path, row: dict[str, Any]) -> tuple[bytes, bytes]:
     return shard[start : start + row["extent_bytes"]], shard[offset : offset + row["size_bytes"]]
 
 
+def test_all_damaged_shards_of_others_are_named_with_what_to_do(foreign: Path) -> None:
+    index_shards(foreign)
+    first, second = foreign / "photos-000000.tar", foreign / "photos-000002.tar"
+    first.write_bytes(first.read_bytes()[:2000])
+    second.unlink()
+    with pytest.raises(InvalidData) as found:
+        verify_shards(foreign)
+    cut, gone = str(found.value).splitlines()
+    assert cut.startswith(f"{first}: 2000 bytes; expected ") and gone.startswith(
+        f"{second}: the shard is missing; "
+    )
+    restore = "restore the shard, or run `hgld shards index` again if the change was intended"
+    assert cut.endswith(f"; {restore}") and gone.endswith(f"; {restore}")
+
+
 def test_two_samples_of_one_key_are_not_copied_into_one_shard(tmp_path: Path) -> None:
     for shard in ("x-0.tar", "x-1.tar"):
         write_tar(tmp_path / shard, "a.jpg a.cls")
