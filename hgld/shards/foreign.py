@@ -78,7 +78,8 @@ class SampleRules:
     def wanted(self) -> str:
         """Describe the parts of a sample that state its class, for error messages."""
         if self.levels:
-            return f"the JSON keys {', '.join(self.levels)}, not empty"
+            member = ", or a .cls member" if self.hierarchy else ""
+            return f"the JSON keys {', '.join(self.levels)}{member}, not empty"
         return "a .cls member that is not empty, or keys of the JSON (--level)"
 
     def split(self, name: str) -> tuple[str, str]:
@@ -144,7 +145,10 @@ def read_hierarchy(path: Path) -> dict[str, str]:
     table = table.apply(lambda column: column.str.strip())  # as a class in the tars
     empty = (table == "").any(axis=1)
     if empty.any():
-        raise InvalidData(f"{path} row {empty.to_numpy().argmax() + 2}: a cell is empty")
+        row = int(empty.to_numpy().argmax())
+        column = (table.iloc[row] == "").idxmax()
+        raise InvalidData(f"{path} row {row + 2}: a cell is empty ({column}); name each class at "
+                          "each level")  # fmt: skip
     for columns, what, advice in (
         ([CLASS], "the class", "give each class one row"),
         (levels, "the path of the class", "the last level must tell the classes apart"),
@@ -236,6 +240,7 @@ def index_shards(
         }
         shards.append((own, fact))
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
+    _report_keys_in_several(index)
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     dropped = [row for row in rows if not row["path"]]
     _replace_rules(folder, rules, given, dropped)
@@ -243,6 +248,18 @@ def index_shards(
         spill = Path(name)
         write_sidecars(folder, shards, classes, options={}, labels_sha256=labels, spill=spill)
     return index
+
+
+def _report_keys_in_several(index: pd.DataFrame) -> None:
+    """Report keys that several shards use: copies of an image may be on both sides of a split."""
+    again = index[index["key"].duplicated(keep=False)]
+    if again.empty:
+        return
+    first = again[again["key"] == again["key"].iloc[0]]
+    what = "one image" if first["sha256"].nunique() == 1 else "different images"
+    say(f"{count_text(again['key'].nunique(), 'key')} in several shards, first "
+        f"{first['key'].iloc[0]} in {some_of([*first['shard']], 3)} ({what}); leave out the rows "
+        "that are copies")  # fmt: skip
 
 
 def _replace_rules(

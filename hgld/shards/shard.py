@@ -41,7 +41,7 @@ from hgld.shards.sample import (
 from hgld.shards.schema import IMAGE_CRC32, TEXTS, index_columns
 from hgld.shards.shard_plan import shard_name
 from hgld.shards.tar import BLOCK, ShardFile
-from hgld.storage import RemoteFolder, join_location
+from hgld.storage import RemoteFolder, join_location, local_folder
 
 PLACE = ["path", "offset", "size_bytes"]
 NOTE = b"hgld"  # metadata key of a marker's facts beside its rows
@@ -299,7 +299,7 @@ def read_markers(
 
 
 def copy_samples(
-    folder: Path | str, rows: pd.DataFrame, out: Path, *, shard_megabytes: float = 256.0
+    folder: Path | str, rows: pd.DataFrame, out: Path | str, *, shard_megabytes: float = 256.0
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Copy the samples of some index rows, in their order, into new shards of their splits.
 
@@ -318,7 +318,9 @@ def copy_samples(
     Raises:
         InvalidData: ``rows`` is empty, ``out`` is not empty, a new shard would have a key twice, or
             a sample is damaged (shard and key are named).
+        UsageError: ``out`` is a URL.
     """
+    out = local_folder(out)
     if out.exists() and any(out.iterdir()):
         raise InvalidData(f"{out}: is not empty; give a new folder")
     if rows.empty:

@@ -20,6 +20,7 @@ from hgld.shards.foreign import index_shards
 from hgld.shards.read import ShardImages
 from hgld.shards.shard import copy_samples
 from hgld.shards.tar import scan_tar
+from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, put_index
 
 SIZES = [0, 1, 511, 512, 513, 70_000, 3_000_000, 5]
@@ -224,7 +225,7 @@ def test_a_hierarchy_gives_the_levels_of_each_class(foreign: Path) -> None:
         ("class,animal\n,a\n,b\n", "row 2: a cell is empty"),
         ("class,animal\n0,a\n1, \n", "row 3: a cell is empty"),
         ("class,animal\n0,a\n1,a\n", "row 3: the path of the class '1' is there twice"),
-        ("class,animal\n0,a\n1,\n", "row 3: a cell is empty"),
+        ("class,animal\n0,a\n1,\n", r"row 3: a cell is empty \(animal\); name each class"),
     ],
 )
 def test_a_hierarchy_that_does_not_fit_is_refused(foreign: Path, rows: str, says: str) -> None:
@@ -387,6 +388,9 @@ def test_a_sample_without_the_key_has_the_class_of_its_cls_member(tmp_path: Path
     levels = hierarchy_of(tmp_path, "class,animal\n7,dog\n")
     assert [*index_shards(tmp_path, ("label",), hierarchy=levels)["level_1"]] == [0, 0]
     verify_shards(tmp_path)
+    write_tar(tmp_path / "x-2.tar", "c.jpg")
+    with pytest.raises(InvalidData, match=r"the JSON keys label, or a \.cls member, not"):
+        index_shards(tmp_path, ("label",), hierarchy=levels)
 
 
 def test_an_index_of_a_url_says_what_to_do() -> None:
@@ -497,6 +501,26 @@ def part(folder: Path, row: dict[str, Any]) -> tuple[bytes, bytes]:
     shard = (folder / row["shard"]).read_bytes()
     start, offset = row["extent_start"], row["offset"]
     return shard[start : start + row["extent_bytes"]], shard[offset : offset + row["size_bytes"]]
+
+
+def test_samples_are_copied_between_folders_named_by_text(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
+    copy_samples(str(tmp_path), index_shards(tmp_path), str(tmp_path / "copy"))
+    assert (tmp_path / "copy" / "x-000000.tar").is_file()
+    with pytest.raises(UsageError, match="a URL; expected a folder on this machine"):
+        copy_samples(tmp_path, read_index(tmp_path), "s3://bucket/copy")
+
+
+def test_a_key_in_several_shards_is_reported(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls b.jpg b.cls")
+    write_tar(tmp_path / "x-1.tar", "c.jpg c.cls a.jpg a.cls")
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        assert len(index_shards(tmp_path)) == 4
+    assert notes == [
+        "1 key in several shards, first a in x-0.tar, x-1.tar (one image); leave out the rows "
+        "that are copies"
+    ]
 
 
 def test_all_damaged_shards_of_others_are_named_with_what_to_do(foreign: Path) -> None:
