@@ -30,6 +30,8 @@ from numba import types
 from numba.core import cgutils, codegen, config
 from numba.extending import intrinsic, register_jitable
 
+from hgld.stopping import held_back
+
 Array = np.ndarray[Any, Any]
 IMPORTED = re.compile(rb"^from hgld\.([\w.]+) import", re.M)
 COMMON: Mapping[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}  # C calls none
@@ -49,6 +51,14 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         file._source_stamp = STAMP
         # compared before numba unpickles the rest, which would fail on a renamed class
         file._version = f"{numba.__version__} {STAMP}"
+    compile_one = found.compile
+
+    def compile_whole(signature: Any) -> Any:
+        # LLVM calls back into Python, where what the handler of a stop request raises is dropped
+        with held_back():
+            return compile_one(signature)
+
+    found.compile = compile_whole
     compiled: Callable[..., Any] = found
     return compiled
 

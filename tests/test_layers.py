@@ -25,9 +25,8 @@ LAYERS = [
         "ranking",
         "tasks",
     },
-    {"artifacts", "config", "home", "ray_tasks", "storage"},
+    {"artifacts", "compiled", "config", "home", "ray_tasks", "storage"},
     {
-        "compiled",
         "errors",
         "lazy",
         "stopping",

@@ -2,10 +2,13 @@
 
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hgld.compiled import kernel
 from hgld.pipeline.stages import load_function
 from hgld.stopping import handle_with, heard_despite_library, stop_requests
 from tests.hearing import Heard, hearing
@@ -39,6 +42,20 @@ def test_a_request_that_a_library_drops_or_replaces_is_heard(error: type[Excepti
         except KeyboardInterrupt:
             if error is not None:
                 raise error from None
+
+
+def test_a_request_while_a_kernel_is_compiled_is_heard_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twice = kernel(lambda number: 2 * number)
+
+    def drop(*_: object) -> None:  # as a callback of LLVM does
+        with suppress(Heard):
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(twice, "_cache", SimpleNamespace(load_overload=drop, save_overload=drop))
+    with hearing(), pytest.raises(Heard):
+        twice(1)
 
 
 @pytest.mark.parametrize("was", [signal.SIG_IGN, None])

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from itertools import groupby
+from threading import Timer
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from hgld.stopping import handle_with, ignore_requests
 __all__ = ["app", "guarded", "main"]
 
 INTERRUPTED = 130
+REPEATED_S = 0.05  # until a request to stop that was dropped is sent again
 NO_MEMORY = "failed to map segment"  # of an ImportError: a library does not fit into memory
 
 
@@ -79,6 +81,7 @@ def main() -> None:
     """Entry point: run a command; an error is one line on stderr and an exit code."""
     open_streams()
     handle_with(_stop, (signal.SIGTERM, signal.SIGHUP))
+    sys.unraisablehook = _repeat_dropped
     code = guarded(app)
     ignore_requests()  # as Python ends, any other handler is undone
     if "duckdb" not in sys.modules:  # it reports each of its objects that is not found then
@@ -94,6 +97,17 @@ class _Stopped(SystemExit):
 
 def _stop(number: int, _: object) -> None:
     raise _Stopped(f"stopped by {signal.Signals(number).name}")
+
+
+def _repeat_dropped(found: "sys.UnraisableHookArgs") -> None:
+    """Repeat a request to stop that came within a callback or finalizer, where Python drops it."""
+    if not isinstance(found.exc_value, _Stopped | KeyboardInterrupt):
+        sys.__unraisablehook__(found)
+        return
+    number = signal.SIGTERM if isinstance(found.exc_value, _Stopped) else signal.SIGINT
+    again = Timer(REPEATED_S, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
 
 
 def _flush() -> None:

@@ -458,6 +458,25 @@ def test_a_request_to_stop_is_not_swallowed_on_the_way() -> None:
     assert (done.returncode, done.stderr) == (75, says)
 
 
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 75), ("SIGINT", 130)])
+def test_a_request_within_a_finalizer_is_heard_after_it(name: str, code: int) -> None:
+    work = f"""if True:
+        import os, signal, time
+        from hgld import cli
+        class Last:
+            def __del__(self):
+                os.kill(os.getpid(), signal.{name})
+        @cli.app.command("work")
+        def work():
+            Last()
+            time.sleep(60)
+        cli.main()"""
+    given = [sys.executable, "-c", work, "work"]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=50)
+    assert done.returncode == code
+    assert re.fullmatch(r"hgld: .*; the same command goes on from here\n", done.stderr)
+
+
 def test_what_nohup_has_told_to_ignore_is_ignored() -> None:
     done = after_sighup("SIG_IGN")
     assert (done.returncode, done.stderr) == (0, "")
