@@ -14,11 +14,13 @@ Code raises a short message at the place of the fault; the caller that knows the
 them once. Only ``hgld.cli`` prints an error and turns it into an exit code.
 """
 
+import os
 from collections.abc import Sequence
-from errno import EDQUOT, EFBIG, ENOSPC
+from errno import EACCES, EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EPERM, ESTALE
 from pathlib import Path
 
 _STEERING = dict.fromkeys([*range(32), *range(127, 160), 0x2028, 0x2029], " ")
+OF_SYSTEM = (EACCES, EAGAIN, EIO, EMFILE, ENFILE, ENOMEM, EPERM, ESTALE)
 DISK_FULL = {  # errno of an OSError -> what is full, and what to do
     ENOSPC: "the disk is full; make space",
     EDQUOT: "the disk quota is used up; make space",
@@ -83,6 +85,35 @@ class Resumable(HgldError):
     """The run stopped early with all finished work kept; the same command resumes it."""
 
     exit_code = 75
+
+
+def is_of_system(error: Exception) -> bool:
+    """Whether a file could not be read for want of a permission, memory, threads or open files.
+
+    Readers wrap such errors in many classes, but keep the system's words.
+
+    Example:
+        >>> is_of_system(RuntimeError("unable to mmap 8 bytes: Cannot allocate memory (12)"))
+        True
+        >>> is_of_system(OSError("Couldn't deserialize thrift"))
+        False
+    """
+    return any(os.strerror(number) in str(error) for number in OF_SYSTEM)
+
+
+def unreadable(path: Path, kind: str, error: Exception, advice: str) -> HgldError:
+    """Return the error for a file whose reader raised this; the file may be undamaged.
+
+    Args:
+        path: of the file.
+        kind: of file: "index".
+        error: of the reader.
+        advice: on a damaged file, such as to make it again.
+    """
+    reason = " ".join(str(error).split())
+    if is_of_system(error):
+        return HgldError(f"{path}: cannot be read ({reason}); correct that and run it again")
+    return InvalidData(f"{path}: not a readable {kind} ({reason}); {advice}")
 
 
 def require_no_faults(path: Path, faults: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from zipfile import ZipFile
 
 from hgld.artifacts.atomic import atomic_path, named_in_errors, require_file
 from hgld.artifacts.csv_files import parse_csv, read_csv, read_header, row_in_file, write_csv
-from hgld.artifacts.large_tables import LargeTable, unreadable
+from hgld.artifacts.large_tables import LargeTable, unreadable_parquet
 from hgld.artifacts.table_checks import (
     ColumnType,
     RowOf,
@@ -34,7 +34,7 @@ from hgld.artifacts.table_checks import (
     require_unique,
     require_values,
 )
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, unreadable
 from hgld.lazy import lazy_module
 from hgld.words import single_blanks
 
@@ -181,7 +181,7 @@ class Table:
             try:
                 table = pd.read_parquet(path)
             except Exception as error:  # pyarrow raises many types for a damaged file
-                raise unreadable(path, error) from None
+                raise unreadable_parquet(path, error) from None
             return self.check(table, path)
         with named_in_errors(path):
             header = read_header(path, self.columns) if self.also else []
@@ -284,10 +284,7 @@ class VectorFile:
             made_by = json.loads(str(data["made_by"]))
             found = Vectors([str(i) for i in data["ids"]], data["vectors"], made_by)
         except Exception as error:  # numpy raises many types for a damaged file
-            reason = single_blanks(str(error))
-            raise InvalidData(
-                f"{path}: not a readable vector file ({reason}); {_REBUILD}"
-            ) from None
+            raise unreadable(path, "vector file", error, _REBUILD) from None
         if found.vectors.shape[:1] != (len(found.ids),):
             raise InvalidData(
                 f"{path}: {len(found.ids)} ids but vectors of shape {found.vectors.shape}; "

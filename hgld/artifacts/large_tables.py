@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from hgld.artifacts.csv_files import read_csv, read_header
 from hgld.artifacts.table_checks import ColumnType, pandas_types
-from hgld.errors import HgldError, InvalidData, Resumable
+from hgld.errors import HgldError, Resumable, unreadable
 from hgld.lazy import lazy_module
 from hgld.stopping import heard_despite_library
-from hgld.words import single_blanks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,14 +71,14 @@ class LargeTable:
                 names = None if columns is None else list(columns)
                 yield from file.iter_batches(rows, columns=names)
         except (pa.ArrowException, OSError) as error:
-            raise unreadable(self.path, error) from None
+            raise unreadable_parquet(self.path, error) from None
 
     def columns(self) -> list[str]:
         """Names of the columns."""
         try:
             return [str(name) for name in parquet.read_schema(self.path).names]
         except (pa.ArrowException, OSError) as error:
-            raise unreadable(self.path, error) from None
+            raise unreadable_parquet(self.path, error) from None
 
     def __len__(self) -> int:
         return int(parquet.read_metadata(self.path).num_rows)
@@ -109,13 +108,9 @@ class LargeTable:
         return True
 
 
-def unreadable(path: Path, error: Exception) -> InvalidData:
-    """Return the error for a damaged Parquet file."""
-    reason = single_blanks(str(error))
-    return InvalidData(
-        f"{path}: not a readable Parquet file ({reason}); delete it and run again to have it "
-        "rebuilt"
-    )
+def unreadable_parquet(path: Path, error: Exception) -> HgldError:
+    """Return the error for a Parquet file whose reader raised this."""
+    return unreadable(path, "Parquet file", error, "delete it and run again to have it rebuilt")
 
 
 @contextmanager

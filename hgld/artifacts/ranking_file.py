@@ -18,11 +18,11 @@ import numpy as np
 
 from hgld.artifacts.atomic import atomic_path
 from hgld.artifacts.formats import read_arrays
-from hgld.errors import InvalidData
-from hgld.words import single_blanks
+from hgld.errors import unreadable
 
 READ = ("query_ids", "order", "gallery_ids", "classes", "class_means", "counts")  # not the levels
 CURVES = ("precision", "by_alpha", "gaps", "sizes")
+AGAIN = "run the evaluate stage again"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # fixed date of the zip members: same ranking, same bytes
 
 
@@ -138,7 +138,7 @@ class RankingFile:
             arrays = {name: data[key] for name, key in zip(names, READ, strict=True)}
             return cls(path=path, curves=curves, **arrays)
         except Exception as error:  # zipfile and numpy raise many types for a damaged file
-            raise _unreadable(path, error) from None
+            raise unreadable(path, "ranking", error, AGAIN) from None
 
     @cached_property
     def query_rows(self) -> dict[str, int]:
@@ -189,7 +189,7 @@ class RankingFile:
                     row = member.read(shape[1] * kind.itemsize)
                     yield np.frombuffer(row, kind, shape[1])
         except Exception as error:  # zipfile and numpy raise many types for a damaged file
-            raise _unreadable(self.path, error) from None
+            raise unreadable(self.path, "ranking", error, AGAIN) from None
 
 
 def is_other_npz(path: Path) -> bool:
@@ -199,8 +199,3 @@ def is_other_npz(path: Path) -> bool:
             return not {"levels.npy", "query_ids.npy"} <= set(file.namelist())
     except zipfile.BadZipFile:
         return False
-
-
-def _unreadable(path: Path, error: Exception) -> InvalidData:
-    reason = single_blanks(str(error))
-    return InvalidData(f"{path}: not a readable ranking ({reason}); run the evaluate stage again")

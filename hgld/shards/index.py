@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from hgld.artifacts import BOX, Json, hash_file
-from hgld.errors import HgldError, InvalidData, MissingInput
+from hgld.errors import HgldError, InvalidData, MissingInput, unreadable
 from hgld.shards.schema import (
     IMAGE_CRC32,
     INDEX_AGAIN,
@@ -27,7 +27,6 @@ from hgld.shards.schema import (
     text_changes,
 )
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location
-from hgld.words import single_blanks
 
 REBUILD = f"delete the file, and {INDEX_AGAIN}"
 INDEX_FIRST = "run export first, or `hgld shards index`"
@@ -209,10 +208,7 @@ def _named(path: Path) -> Iterator[None]:
     except HgldError:
         raise
     except Exception as error:  # pyarrow has no common class for damaged files
-        what = single_blanks(str(error))
-        raise InvalidData(
-            f"{path}: not a readable index ({what}); {index_again(path.parent)}"
-        ) from None
+        raise unreadable(path, "index", error, index_again(path.parent)) from None
 
 
 def _open(path: Path) -> parquet.ParquetFile:

@@ -27,7 +27,7 @@ from zipfile import ZipFile
 import torch
 
 from hgld.artifacts import Json, atomic_path
-from hgld.errors import HgldError, InvalidData
+from hgld.errors import HgldError, InvalidData, is_of_system
 from hgld.model.model_folder import (
     CONFIG,
     LOSSES,
@@ -325,7 +325,11 @@ class Checkpoints:
 
 
 def _checkpoint_of(run: Path) -> dict[str, Any] | None:
-    """A run's checkpoint; None if any byte of it was changed."""
+    """A run's checkpoint; None if any byte of it was changed.
+
+    Raises:
+        MemoryError, OSError, RuntimeError: the system does not let it be read now.
+    """
     path = run / CHECKPOINT
     try:
         with ZipFile(path) as parts:
@@ -335,7 +339,9 @@ def _checkpoint_of(run: Path) -> dict[str, Any] | None:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         facts = {"made_from": str(found["made_from"]), "step": int(found["step"])}
         return {**found, **facts, LOSSES: str(found[LOSSES]), UNDECODABLE: found[UNDECODABLE]}
-    except Exception:  # a damaged file makes torch raise many classes of errors
+    except Exception as error:  # a damaged file makes torch raise many classes of errors
+        if isinstance(error, MemoryError) or is_of_system(error):
+            raise  # else an undamaged checkpoint would be deleted
         return None
 
 

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import pickle
 import subprocess
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 import webdataset
 from pyarrow import parquet
 
-from hgld.errors import InvalidData, MissingInput
+from hgld.errors import HgldError, InvalidData, MissingInput
 from hgld.shards import read_index, read_manifest, verify_shards
 from hgld.shards.index import PHOTO, open_index
 from tests.shards.shard_world import World, put_index
@@ -62,6 +64,18 @@ def test_a_damaged_index_is_said_to_be_so(shards: Path) -> None:
     (shards / "index.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(InvalidData, match="not a readable index"):
         read_index(shards)
+
+
+def test_an_index_that_cannot_be_read_now_is_not_called_damaged(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.__init__", refuse)
+    with pytest.raises(HgldError, match=r"index\.parquet: cannot be read \(.*Too many") as raised:
+        read_index(shards)
+    assert "delete" not in str(raised.value)
 
 
 def test_a_folder_without_manifest_is_not_complete(shards: Path) -> None:

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 
 from hgld.config import RunOptions
 from hgld.errors import InvalidData
+from hgld.shards.damaged import DamagedImages
 from hgld.tasks import watched_by
 from hgld.train import verify_models
 from hgld.train.runs import Checkpoints, RunFolder
@@ -101,6 +104,30 @@ def test_a_checkpoint_of_other_options_is_never_loaded(tmp_path: Path) -> None:
     Checkpoints(RunFolder(tmp_path, "these"), {}).save(1)
     with pytest.raises(InvalidData, match=r"\.checkpoint\.pt: is of other options or shards"):
         Checkpoints(RunFolder(tmp_path, "others"), {}).resume(torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES)),
+        RuntimeError("unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"),
+        MemoryError(),
+    ],
+    ids=["files", "permission", "map", "memory"],
+)
+def test_a_checkpoint_that_cannot_be_read_now_is_not_deleted(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    run = RunFolder(tmp_path, "these")
+    Checkpoints(run, {"undecodable": DamagedImages(0, str)}).save(1)
+    monkeypatch.setattr(torch, "load", refuse)
+    with pytest.raises(type(error)):
+        run.prepare()
+    assert run.has_checkpoint
 
 
 def change_checkpoint(run: Path) -> None:
