@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from errno import EAGAIN
 from itertools import groupby
 from threading import Timer
 from typing import Annotated, Any
@@ -28,7 +29,12 @@ __all__ = ["app", "guarded", "main"]
 
 INTERRUPTED = 130
 REPEATED_S = 0.05  # until a request to stop that was dropped is sent again
-NO_MEMORY = "failed to map segment"  # of an ImportError: a library does not fit into memory
+NO_MEMORY = "out of memory; give the process more (ulimit -v, the limit of the job)"
+NO_THREAD = "no more threads or processes can start; allow more (ulimit -u, the limit of the job)"
+LACKS = {  # words of an error that is not an OSError -> what is lacking, and what to do
+    "failed to map segment": NO_MEMORY,  # a library does not fit
+    "can't start new thread": NO_THREAD,
+}
 
 
 class CommandsHelp(TyperGroup):
@@ -127,18 +133,17 @@ def guarded(command: Callable[[], object]) -> int:
         print_wrapped(f"hgld: {error}", 6, err=True)
         return error.exit_code
     except OSError as error:
-        full = DISK_FULL.get(error.errno or 0)
+        full = DISK_FULL.get(error.errno or 0) or (NO_THREAD if error.errno == EAGAIN else "")
         what = f"{full} and run the same command again" if full else error.strerror or error
         typer.echo(f"hgld: {f'{error.filename}: ' * bool(error.filename)}{what}", err=True)
         return Resumable.exit_code if full else 1
-    except (MemoryError, ImportError) as error:
-        if isinstance(error, ImportError) and NO_MEMORY not in str(error):
+    except (MemoryError, ImportError, RuntimeError) as error:
+        lack = next((lack for words, lack in LACKS.items() if words in str(error)), None)
+        if isinstance(error, MemoryError):
+            lack = NO_MEMORY
+        if lack is None:
             raise
-        typer.echo(
-            "hgld: out of memory; give the process more (ulimit -v, the limit of the job) and run "
-            "the same command again",
-            err=True,
-        )
+        typer.echo(f"hgld: {lack} and run the same command again", err=True)
         return Resumable.exit_code
     except _Stopped as stop:
         typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)

@@ -348,18 +348,24 @@ def test_a_file_beyond_the_limit_of_its_size_is_one_line_and_resumable(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [MemoryError(), ImportError("libx.so: failed to map segment from shared object")],
-    ids=["data", "library"],
+    ("error", "says"),
+    [
+        (MemoryError(), "out of memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), "out of memory"),
+        (RuntimeError("can't start new thread"), "no more threads or processes can start"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "no more threads"),
+    ],
+    ids=["data", "library", "thread", "process"],
 )
-def test_a_lack_of_memory_is_one_line_and_resumable(
-    error: Exception, capsys: pytest.CaptureFixture[str]
+def test_a_lack_of_memory_or_threads_is_one_line_and_resumable(
+    error: Exception, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def allocate() -> None:
         raise error
 
     assert guarded(allocate) == 75
-    assert re.fullmatch(r"hgld: out of memory; give .* again\n", capsys.readouterr().err)
+    shown = capsys.readouterr().err
+    assert re.fullmatch(rf"hgld: {says}[^\n]*; [^\n]* and run the same command again\n", shown)
 
 
 def test_an_import_that_fails_otherwise_is_a_fault_of_hgld() -> None:
