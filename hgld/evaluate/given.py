@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from pandas.api.types import is_float_dtype
 from pyarrow import parquet
 
@@ -26,6 +27,7 @@ from hgld.artifacts import read_array, read_arrays, read_csv, read_header
 from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.model.weights import one_line
+from hgld.ranking.kernels.device import score_rows
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
@@ -229,6 +231,16 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     lengths = np.sqrt(np.einsum("nd,nd->n", unit, unit, dtype=np.float64))
     unit /= np.where(lengths == 0, 1, lengths)[:, None].astype(np.float32)
     return unit
+
+
+def inner_products(query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
+    """Return the (Q, G) float32 inner products of (Q, D) and (G, D) float32 vectors.
+
+    Those of equal vectors are equal, whatever their rows: numpy's can differ by a last bit.
+    """
+    found = torch.empty(len(query), len(gallery))
+    score_rows(torch.from_numpy(query), torch.from_numpy(gallery), found)
+    return found.numpy()
 
 
 def _read_npz(path: Path) -> Given:

@@ -23,7 +23,7 @@ import pandas as pd
 
 from hgld.artifacts import BOX, read_csv, row_in_file
 from hgld.errors import InvalidData
-from hgld.evaluate.given import Given, unit_rows
+from hgld.evaluate.given import Given, inner_products, unit_rows
 from hgld.evaluate.measured_files import measure_files
 from hgld.images import extended_boxes
 
@@ -210,7 +210,7 @@ def _identify(
     rates: dict[float, list[float]] = {fpir: [] for fpir in FPIRS}
     for name in GALLERIES:
         gallery = templates.index.get_indexer(lists[name])
-        scores = templates.to_numpy()[probes] @ templates.to_numpy()[gallery].T  # (P, G)
+        scores = inner_products(*(templates.to_numpy()[side] for side in (probes, gallery)))
         mate = people[probes][:, None] == people[gallery][None, :]
         known = mate.any(axis=1)
         own = np.where(mate, scores, -np.inf).max(axis=1)

@@ -28,7 +28,7 @@ import pandas as pd
 from hgld.artifacts import BOX, declared_table, read_plain_pickle
 from hgld.config import default_work
 from hgld.errors import InvalidData, MissingInput
-from hgld.evaluate.given import Given, require_same_dim, unit_rows
+from hgld.evaluate.given import Given, inner_products, require_same_dim, unit_rows
 from hgld.words import count_text
 
 PROTOCOLS = {  # name: (relevant, junk)
@@ -36,6 +36,7 @@ PROTOCOLS = {  # name: (relevant, junk)
     "medium": (("easy", "hard"), ("junk",)),
     "hard": (("hard",), ("easy", "junk")),
 }
+QUERIES_AT_ONCE = 16
 OVERLAP = (
     "GLDv2 and GLDv2-clean contain landmarks of Oxford and Paris, which changes the order of "
     "methods (Song et al. 2024)"
@@ -165,8 +166,9 @@ def score_revisited(
     )
     queries, images = (unit_rows(vectors) for vectors in sides)
     ranks: dict[str, list[np.ndarray]] = {name: [] for name in PROTOCOLS}
-    for row, found in zip(queries, answers.found, strict=True):
-        scores = images @ row  # (G,)
+    starts = range(0, len(queries), QUERIES_AT_ONCE)
+    rows = (row for at in starts for row in inner_products(queries[at:][:QUERIES_AT_ONCE], images))
+    for scores, found in zip(rows, answers.found, strict=True):  # (G,)
         for name, (relevant, junk) in PROTOCOLS.items():
             parts = [np.concatenate([found[kind] for kind in kinds]) for kinds in (relevant, junk)]
             ranks[name].append(ranks_of(scores, *parts))

@@ -20,8 +20,10 @@ from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.kernels.device import (
     MOST_PART,
+    TILE,
     agrees,
     check_scores,
+    fill_up,
     has_triton,
     largest_part,
     whole_products,
@@ -269,16 +271,17 @@ def _rank_by_sorting(
     part: int,
 ) -> Iterator[Fields]:
     """Rank by sorting in torch, on any device and in any precision, the whole gallery at once."""
-    gallery = [piece.detach().to(query.device, query.dtype) for piece in gallery]
     query_labels, gallery_labels = (side.to(query.device) for side in labels)
-    rows = max(1, CELLS_AT_ONCE // len(gallery_labels))
+    size = len(gallery_labels)
+    whole = fill_up(_rows_of(gallery, query, 0, size), -size % TILE)  # so that equal vectors tie
+    rows = max(1, CELLS_AT_ONCE // size)
     for block in watch([slice(at, at + rows) for at in range(0, len(query), rows)]):
         levels = grades.shared_levels(query_labels[block], gallery_labels)
         if exclude_self:
             own = start + torch.arange(block.start, block.start + len(levels), device=levels.device)
             levels.scatter_(1, own[:, None], -1)
         with whole_products(query.device):
-            scores = torch.cat([query[block] @ piece.T for piece in gallery], 1)
+            scores = (query[block] @ whole.T)[:, :size]
         check_scores(scores)
         order = rank_columns(scores, levels)
         counts = grades.count_levels(levels, query_labels.shape[1])

@@ -99,6 +99,18 @@ def test_a_probe_is_identified_above_the_score_that_few_strangers_exceed() -> No
     assert found.tpir[0.1] == pytest.approx(np.mean(rates)) and np.isnan(found.tpir[0.01])
 
 
+def test_a_model_that_gives_all_faces_one_vector_finds_nobody() -> None:
+    lists = [*GALLERIES, PROBES]
+    people = {lists[0]: range(17), lists[1]: range(17, 50), lists[2]: [*range(17, 50), *range(17)]}
+    rows = [(name, p + 100 * (name == PROBES), p) for name in lists for p in people[name]]
+    faces = pd.DataFrame(rows, columns=["list", "template", "subject"])
+    faces = faces.assign(sighting=faces["template"], image_id=faces["template"].astype("str"))
+    vectors = np.random.default_rng(1).normal(size=(1, 100)).repeat(len(faces), axis=0)
+    given = Given(Path("faces"), vectors.astype(np.float32), faces["image_id"].to_numpy(str))
+    found = score_faces(given, FaceProtocol(faces, np.array([[0, 100], [0, 101]])))
+    assert found.rank == {1: 0.0, 5: 0.0, 10: 0.0}
+
+
 def test_photos_and_videos_search_each_other(ijb_c: Path) -> None:
     protocol = FaceProtocol.read(ijb_c / "protocols")
     given = embed(protocol)

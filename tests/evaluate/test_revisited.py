@@ -97,6 +97,18 @@ def test_among_equal_scores_the_relevant_come_last() -> None:
     assert ranks_of(scores, np.array([0, 1]), np.array([], int)).tolist() == [3, 4]
 
 
+def test_images_of_one_vector_tie_wherever_they_are(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    query, image = (random.normal(size=(n, 100)).astype(np.float32) for n in (20, 1))
+    answers = [{"easy": [n, 49 - n], "hard": [], "junk": []} for n in range(20)]
+    found = score_revisited(
+        Given(Path("query.npy"), query),
+        Given(Path("gallery.npy"), image.repeat(50, axis=0)),
+        Answers.read(write_answers(tmp_path, *answers, images=50)),
+    )
+    assert set(found["easy"].values) == {revisited_ap(np.array([49, 50]))}
+
+
 def test_images_are_found_by_name_where_there_are_names(tmp_path: Path) -> None:
     mixed = np.array([3, 1, 2, 0, 7, 6, 5, 4])
     names = np.array([f"i{i}" for i in mixed])

@@ -136,7 +136,8 @@ def test_more_images_than_ranks_can_count_are_refused_before_any_work(monkeypatc
 
 def test_the_gpu_sorts_a_part_into_the_same_runs() -> None:
     from hgld.ranking.kernels import rank_gpu
-    from hgld.ranking.kernels.rank_cpu import rank_rows, score_rows
+    from hgld.ranking.kernels.device import score_rows
+    from hgld.ranking.kernels.rank_cpu import rank_rows
     from hgld.ranking.levels import ClassRanges
 
     query, labels, gallery, paths = sides(ties=True)

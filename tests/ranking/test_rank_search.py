@@ -172,6 +172,20 @@ def test_sides_of_different_precision_are_scored_in_the_finer(world) -> None:
     assert one.mean() == both.mean()
 
 
+@pytest.mark.parametrize("size", [5, 11, 100, 1001])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_vectors_tie_wherever_they_are_in_the_gallery(dtype, size) -> None:
+    """The last two of a gallery got another last bit than the others, and the first ranks."""
+    make = torch.Generator().manual_seed(1)
+    query, image = (torch.randn(n, 64, generator=make, dtype=dtype) for n in (20, 1))
+    labels = (torch.arange(size) >= size - 2).long()[:, None]
+    sides = query, torch.ones(20, 1).long(), image.expand(size, -1)
+    for gallery_labels in (labels, labels.flip(0)):
+        found = metrics.evaluate(*sides, gallery_labels, ["AP"]).per_query["AP"]
+        worst = (1 / (size - 1) + 2 / size) / 2  # the relevant ones rank last
+        assert found.tolist() == pytest.approx([worst] * 20)
+
+
 def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:
     labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
     gallery = torch.nn.functional.normalize(torch.randn(10, 4), dim=1)

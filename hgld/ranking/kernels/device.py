@@ -35,6 +35,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hgld.errors import HgldError, ShapeError, UsageError
 from hgld.words import single_blanks
@@ -44,7 +45,8 @@ COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 mill
 MOST_PART = (1 << COLUMN_BITS) - 1  # the kernels number the images of a part
 PART_IMAGES = 1 << 20  # on a CPU: 2 GB of 512 dimensions
 IN_MEMORY = 1 << 24  # bytes of an array
-LEAST_ROWS = 16  # for fewer queries, BLAS adds the products of a pair in another order
+LEAST_ROWS = 16  # for fewer queries or images, BLAS adds the products of a pair in another order
+TILE = 96  # images; in float64, BLAS adds those of the last ones beyond a multiple in another order
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest value
 DRIVER = Path("/proc/driver/nvidia/version")
 
@@ -278,6 +280,25 @@ def whole_products(device: torch.device) -> Iterator[None]:
             yield
         finally:
             rounding.leave()
+
+
+def fill_up(vectors: Tensor, rows: int) -> Tensor:
+    """Append some rows of zeros to (n, D) vectors; without a copy if there are none to append."""
+    return pad(vectors, (0, 0, 0, rows)) if rows > 0 else vectors
+
+
+def score_rows(query: Tensor, gallery: Tensor, scores: Tensor) -> None:
+    """Write the (q, g) inner products on a CPU, in float32.
+
+    The bits of one depend neither on the rows beside it nor on its own: equal vectors tie.
+    """
+    left, right = (fill_up(side, LEAST_ROWS - len(side)) for side in (query, gallery))
+    few = left is not query or right is not gallery
+    out = scores.new_empty(len(left), len(right)) if few else scores
+    with whole_products(query.device):
+        torch.mm(left, right.T, out=out)
+    if few:
+        scores.copy_(out[: len(query), : len(gallery)])
 
 
 def all_finite(numbers: Tensor) -> bool:

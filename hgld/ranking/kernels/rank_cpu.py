@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from hgld.compiled import Array, fast, inner, kernel, part
 from hgld.ranking.kernels.device import (
@@ -19,7 +18,7 @@ from hgld.ranking.kernels.device import (
     LEAST_ROWS,
     not_finite,
     over_rows,
-    whole_products,
+    score_rows,
 )
 from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
@@ -104,16 +103,6 @@ def rank_scores(scores: Tensor, sides: tuple[Array, ...], levels: Array, first: 
         over_rows(work, len(scores))
     except ValueError:  # raised by the kernel, which reads every score anyway
         raise not_finite() from None
-
-
-def score_rows(query: Tensor, gallery: Tensor, scores: Tensor) -> None:
-    """Write the (q, g) inner products; the bits of one do not depend on the rows beside it."""
-    missing = max(0, LEAST_ROWS - len(query))
-    out = scores.new_empty(LEAST_ROWS, len(gallery)) if missing else scores
-    with whole_products(query.device):
-        torch.mm(pad(query, (0, 0, 0, missing)), gallery.T, out=out)
-    if missing:
-        scores.copy_(out[: len(query)])
 
 
 @kernel
