@@ -28,7 +28,7 @@ from hgld.errors import Resumable, UsageError
 from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
-from hgld.evaluate.name_queries import embed_prompts, prompts_key
+from hgld.evaluate.name_queries import embed_prompts
 from hgld.evaluate.sides import Rows, Side
 from hgld.model.custom import CustomNetwork
 from hgld.model.devices import (
@@ -106,7 +106,8 @@ class EmbeddingStore:
 
     def _texts(self, model: Model, key: str, side: Side) -> MappedVectors:
         """Return the (N, D) embeddings of class names, computed in this process on first use."""
-        name = prompts_key(side.names, self.options.prompts)
+        of_texts = repr((tuple(side.names), tuple(self.options.prompts)))
+        name = f"names-{sha256(of_texts.encode()).hexdigest()[:32]}"
         path, holds = self._folder(key) / f"{name}.npy", f"{REVISION} {key} {name}"
         vectors = map_sealed(path, holds)
         if vectors is None:

@@ -6,7 +6,6 @@ with a photo.
 
 import json
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,11 +96,6 @@ def embed_prompts(
     """
     texts = [[prompt.replace("{}", name) for name in names] for prompt in prompts]
     return unit_rows(np.mean([encoder.encode(some) for some in texts], axis=0))
-
-
-def prompts_key(names: Sequence[str], prompts: Sequence[str]) -> str:
-    """Hash of the texts that are embedded."""
-    return "names-" + sha256(repr((tuple(names), tuple(prompts))).encode()).hexdigest()[:32]
 
 
 def _by_landmark(table: pd.DataFrame, column: str) -> dict[tuple[str, int], str]:

@@ -49,7 +49,7 @@ def embed_texts(
     names = [single_blanks(row["supercategory"]) for row in rows]
     prompted = [options.prompt.replace(LABEL, name) for name in names]
     defined = [f"{name}: {row['definition']}" for name, row in zip(names, rows, strict=True)]
-    vectors, made_by = _embed([*prompted, *defined], options)
+    vectors, made_by = embed_sentences([*prompted, *defined], options)
     labels = [value_keys(values).tolist(), values["instance_of"].tolist()]
     digest = sha256(json.dumps(labels).encode()).hexdigest()
     wanted = {**made_by, "prompt": options.prompt, "digest": digest}
@@ -87,7 +87,7 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
         raise InvalidData("values.csv has no rows, so there is nothing to embed; see clean_dropped")
     table = values.assign(key=value_keys(values)).sort_values("key", kind="stable")
     texts = [options.prompt.replace(LABEL, label) for label in table["instance_of"]]
-    vectors, made_by = _embed(texts, options)
+    vectors, made_by = embed_sentences(texts, options)
     labels = table["instance_of"].tolist()
     unread = [labels[row] for row in find_unread(labels, vectors).nonzero()[0]]
     if unread:
@@ -99,12 +99,8 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
     return Vectors(table["key"].tolist(), vectors, {**made_by, "prompt": options.prompt})
 
 
-def embed_sentences(texts: list[str], options: EmbedOptions) -> np.ndarray:
-    """Return unit vectors (N, D) of texts as they are, without the prompt."""
-    return _embed(texts, options)[0]
-
-
-def _embed(texts: list[str], options: EmbedOptions) -> tuple[np.ndarray, dict[str, str]]:
+def embed_sentences(texts: list[str], options: EmbedOptions) -> tuple[np.ndarray, dict[str, str]]:
+    """Return unit vectors (N, D) of texts as they are, without the prompt, and what made them."""
     starts, threads = range(0, len(texts), options.batch_size), torch.get_num_threads()
     torch.set_num_threads(1)  # more may split a sum in another way and change its last digit
     try:

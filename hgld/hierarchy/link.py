@@ -221,7 +221,7 @@ class Linker:
         if self.options.about:
             texts |= {self.options.about, *SORTS, *filter(None, map(self._about, items))}
         ordered = sorted(texts)
-        return dict(zip(ordered, embed_sentences(ordered, self.encoder), strict=True))
+        return dict(zip(ordered, embed_sentences(ordered, self.encoder)[0], strict=True))
 
     def _see(
         self, candidates: Mapping[str, Collection[NamedItem]]

@@ -11,7 +11,7 @@ from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
 from hgld.shards.index import read_index, read_manifest
 from hgld.shards.location import tar_folder
-from hgld.shards.schema import IMAGE_CRC32, level_columns, numbered_levels
+from hgld.shards.schema import IMAGE_CRC32, numbered_levels
 from hgld.storage import join_location
 from hgld.words import nearest
 
@@ -81,26 +81,20 @@ def count_shards(folder: Path | str) -> dict[str, Any]:
     """Counts of each split: samples, shards, bytes, classes and their sizes, licences."""
     shards, levels = list_shards(folder), read_manifest(folder)["levels"]
     classes = numbered_levels(len(levels))
-    index = read_index(folder, columns=["split", "license", *classes])
-    return {
-        str(split): _count_split(part, shards[shards["split"] == split], levels)
-        for split, part in index.groupby("split", sort=True)
-    }
-
-
-def _count_split(part: pd.DataFrame, shards: pd.DataFrame, levels: list[str]) -> dict[str, Any]:
-    columns = level_columns(part)
-    size = part.groupby(columns[-1]).size()
-    return {
-        "samples": len(part),
-        "shards": len(shards),
-        "bytes": int(shards["bytes"].sum()),
-        "classes": dict(zip(levels, part[columns].nunique().tolist(), strict=True)),
-        "images_of_a_class": {
-            "least": int(size.min()),
-            "median": float(size.median()),
-            "most": int(size.max()),
-        },
-        "classes_below_4_images": int((size < 4).sum()),
-        "licenses": {str(name): int(n) for name, n in part["license"].value_counts().items()},
-    }
+    counts = dict[str, Any]()
+    for split, part in read_index(folder, columns=["split", "license", *classes]).groupby("split"):
+        own, size = shards[shards["split"] == split], part.groupby(classes[-1]).size()
+        counts[str(split)] = {
+            "samples": len(part),
+            "shards": len(own),
+            "bytes": int(own["bytes"].sum()),
+            "classes": dict(zip(levels, part[classes].nunique().tolist(), strict=True)),
+            "images_of_a_class": {
+                "least": int(size.min()),
+                "median": float(size.median()),
+                "most": int(size.max()),
+            },
+            "classes_below_4_images": int((size < 4).sum()),
+            "licenses": {str(name): int(n) for name, n in part["license"].value_counts().items()},
+        }
+    return counts

@@ -103,7 +103,11 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         images["split"] = _draw_splits(taken, levels, options)
     if len(images):
         say(describe_splits(images))
-    _report_unnamed(judged, levels[-1], file)
+    unnamed = judged[judged["reason"] == "empty label"]
+    if len(unnamed):
+        first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
+        remedy = f"fill in {levels[-1]}" if file else "move them into a folder named as their class"
+        say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
     why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
     unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
     empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]
@@ -255,15 +259,6 @@ def _report_lost(classes: Collection[str], judged: pd.DataFrame, file: str) -> N
             f"no image of {count_text(len(classes), 'class')}: {', '.join(shown)}; {remedy}; all "
             "reasons are in the images_dropped.parquet of `hgld collect`"
         )
-
-
-def _report_unnamed(judged: pd.DataFrame, finest: str, file: str) -> None:
-    """Send a notice of images without a class, with the place of the first."""
-    unnamed = judged[judged["reason"] == "empty label"]
-    if len(unnamed):
-        first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
-        remedy = f"fill in {finest}" if file else "move them into a folder named as their class"
-        say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
 
 
 def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:

@@ -40,7 +40,14 @@ def read(source: Path, options: SourceOptions) -> Listing:
                 f"{options.class_table}: the column {wrong[0]} cannot be a level; rename or remove "
                 "it; expected class_id, then one column a level, coarse to fine"
             )
-    classes = _read_classes(source, options, levels)
+    # all species with their path: names from the data set, coarser levels from the table
+    names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
+    above = _read_above(options.class_table, names, levels[:-1]) if options.class_table else names
+    species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
+    named = species.where(species != "", names["name"])
+    classes = above[levels[:-1]].assign(
+        space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
+    )
     lost = images[~images["class_id"].isin(classes["landmark_id"])]
     if not lost.empty:
         raise InvalidData(
@@ -76,17 +83,6 @@ def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
             f"{row['line']}); expected one for each image; get it again"
         )
     return found.astype("int64")
-
-
-def _read_classes(source: Path, options: SourceOptions, levels: list[str]) -> pd.DataFrame:
-    """Read all species with their path: names from the data set, coarser levels from the table."""
-    names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
-    above = _read_above(options.class_table, names, levels[:-1]) if options.class_table else names
-    species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
-    named = species.where(species != "", names["name"])
-    return above[levels[:-1]].assign(
-        space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
-    )
 
 
 def _read_above(path: Path, names: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
