@@ -22,7 +22,7 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided, Decision, answer_of, key_types_of, kinds_of
 from hgld.review.clusters import Bulk, Fault, read_bulk
-from hgld.review.entries import entry_of
+from hgld.review.entries import signature_of
 from hgld.review.row_base import EDITABLE, evidence_of
 from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
@@ -111,7 +111,7 @@ def apply_sheets(
     together = dict(zip(cluster_edits["key"], cluster_edits["with_key"], strict=True))
     new = [edit for edit in bulk.edits if together.get(edit["key"]) != edit["with_key"]]
     source = ", ".join(path.name for path in files)
-    signed = _sign([hash_file(path) for path in files], who, when, source)
+    signed = signature_of([hash_file(path) for path in files], who, when, source)
     decided, changes = _decide(decisions, {**accepted, **wanted}, values, kinds, signed)
     new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in new])
     return Applied(
@@ -168,7 +168,7 @@ def apply_choices(
     if found.faults:
         raise InvalidData(*_report(source, found.faults))
     made_of = [sitting] if sitting else [str(sorted(row.cells.items())) for row in rows]
-    signed = _sign(made_of, who, when, source)
+    signed = signature_of(made_of, who, when, source)
     decided, changes = _decide(decisions, found.wanted, values, kinds, signed)
     return Applied(decided, cluster_edits, changes)
 
@@ -295,10 +295,6 @@ def require_few_changes(
         )
 
 
-def _sign(made_of: Sequence[str], who: str, when: str, source: str) -> dict[str, str]:
-    return {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
-
-
 def _decide(
     decisions: pd.DataFrame,
     wanted: Mapping[str, WantedDecision],
@@ -323,7 +319,7 @@ def _decide(
             **signed,
             # a block that the page accepted is a separate entry
             **(
-                {"entry": entry_of([block], signed["who"], signed["when"], block.split()[0])}
+                signature_of([block], signed["who"], signed["when"], block.split()[0])
                 if (block := change.after.block)
                 else {}
             ),

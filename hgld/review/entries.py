@@ -154,3 +154,8 @@ def entry_of(made_of: Sequence[str], who: str, when: str, source: str) -> str:
     """
     name = short_hash("\n".join((*made_of, who, when)), ID_LENGTH)
     return single_blanks(f"{name} {source}")
+
+
+def signature_of(made_of: Sequence[str], who: str, when: str, source: str) -> dict[str, str]:
+    """Return the cells who, when and entry of the rows that an entry appends."""
+    return {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}

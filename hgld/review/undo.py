@@ -23,7 +23,7 @@ from hgld.hierarchy.decisions import (
     row_id,
     row_names,
 )
-from hgld.review.entries import Entry, entry_of
+from hgld.review.entries import Entry, signature_of
 from hgld.review.identities import Names
 from hgld.words import nearest, single_blanks, some_of
 
@@ -84,9 +84,8 @@ def undo_decisions(
             raise InvalidData(nothing)
         rows += value.take_back(taken)
     _require_there(rows, names)
-    entry = entry_of([row_id(row) for row in rows], who, when, "redo" if redo else "undo")
-    signed = {"who": who, "when": when, "why": why, "entry": entry}
-    new = table_of("decisions", [{**signed, **row} for row in rows])
+    signed = signature_of([row_id(row) for row in rows], who, when, "redo" if redo else "undo")
+    new = table_of("decisions", [{**signed, "why": why, **row} for row in rows])
     return pd.concat([decisions, new], ignore_index=True)
 
 
@@ -123,7 +122,7 @@ def undo_entry(
     source = "redo" if entry.source == "undo" else "undo"
     # edits have no ids: their number distinguishes this undo from an earlier one of the same edits
     made_of = [entry.id, str(len(cluster_edits)), *map(row_id, rows)]
-    signed = {"who": who, "when": when, "entry": entry_of(made_of, who, when, source)}
+    signed = signature_of(made_of, who, when, source)
     new = table_of("decisions", [{**signed, "why": why, **row} for row in rows])
     new_edits = table_of("cluster_edits", [{**edit, **signed, "follows": ""} for edit in edits])
     return Undone(
