@@ -15,15 +15,20 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 from functools import cache
 from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
-from threading import Lock
 from typing import Any
+
+from numba import njit
 
 HEAVY = [
     "hgld.cli.console",
+    "hgld.pipeline.run",
+    "hgld.ranking.kernels.metrics_cpu",
+    "hgld.ranking.kernels.rank_cpu",
     "hgld.model.text",
     "hgld.hierarchy.embed",
     "hgld.hierarchy.link",
@@ -87,7 +92,7 @@ class Script(Command):
     program = ()
 
 
-_one_question = Lock()
+_one_question = threading.Lock()
 
 
 def _ask(question: dict[str, Any], streams: list[int] | None = None) -> int:
@@ -115,6 +120,7 @@ def _serve(connection: socket.socket) -> None:
     """Fork a command for each message, or tell how one ended; return in the fork."""
     for name in HEAVY:
         import_module(name)
+    njit(lambda: 0)()  # loads what numba needs for a first kernel
     gc.freeze()  # a search for cycles in a fork would copy the memory of all of them
     while True:
         message, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
@@ -158,12 +164,29 @@ def _become(named: dict[str, Any], streams: list[int]) -> None:
     sys.path[0], sys.argv = str(Path.cwd()), named["words"]
 
 
+def _run() -> int:
+    """Run what ``sys.argv`` names, as Python does; return the exit code."""
+    try:
+        if sys.argv[0] == "-m":
+            del sys.argv[0]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        elif sys.argv[0] == "-c":
+            exec(sys.argv.pop(1), {"__name__": "__main__"})
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        return end.code or 0
+    return 0
+
+
 if __name__ == "__main__":
     _serve(socket.socket(fileno=int(sys.argv[1])))
-    if sys.argv[0] == "-m":
-        del sys.argv[0]
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    elif sys.argv[0] == "-c":
-        exec(sys.argv.pop(1), {"__name__": "__main__"})
-    else:
-        runpy.run_path(sys.argv[0], run_name="__main__")
+    code = _run()
+    # As Python ends, but for freeing a million objects one by one, which copies their memory.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
