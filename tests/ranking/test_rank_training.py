@@ -3,7 +3,6 @@
 import inspect
 import itertools
 import math
-import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from hgld.ranking import baselines, losses, presets
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
 from tests.ranking.ranking_oracles import hi_mul_con_of_authors
+from tests.ranks import run_to_end
 
 LABELS = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2], [1, 2], [1, 3], [1, 3]])
 
@@ -112,11 +112,10 @@ class Gather(torch.autograd.Function):
         return grad.chunk(torch.distributed.get_world_size())[rank]
 
 
-def one_process(rank: int, folder: str) -> None:
+def one_process(folder: str) -> None:
     torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
-    )
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
     model = nn.parallel.DistributedDataParallel(model_of("plain"))
     mine = images().chunk(2)[rank]
     loss = losses.SupHAP(2)
@@ -127,11 +126,8 @@ def one_process(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_two_processes_learn_as_one(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv(
-        "PYTHONPATH", str(Path.cwd()) + os.pathsep + os.environ.get("PYTHONPATH", "")
-    )
-    torch.multiprocessing.spawn(one_process, (str(tmp_path),), nprocs=2)
+def test_two_processes_learn_as_one(tmp_path) -> None:
+    run_to_end(2, "-c", f"from {__name__} import one_process; one_process({str(tmp_path)!r})")
     model = model_of("plain")
     losses.SupHAP(2)(model(images()), LABELS).backward()
     for one, two in zip(torch.load(tmp_path / "gradients.pt"), gradients(model), strict=True):

@@ -34,7 +34,7 @@ from hgld.shards.load import BatchLoader, ImageLoader
 from hgld.shards.stream import HeldImages, reads_per_byte
 from hgld.storage import RemoteFolder
 from hgld.tasks import watched_by
-from tests.ranks import run_ranks
+from tests.ranks import run_to_end
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
 from tests.sources.small_disk import small_disk
@@ -227,8 +227,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def test_ranks_give_the_same_global_batches(
     shards: Path, tmp_path: Path, ranks: int, workers: int
 ) -> None:
-    words = [WALK, shards, tmp_path, 7, workers, 0, *map(":".join, WAYS)]
-    assert run_ranks(ranks, *words) == [0] * ranks
+    run_to_end(ranks, WALK, shards, tmp_path, 7, workers, 0, *map(":".join, WAYS))
     for reader, order in WAYS:
         alone = tmp_path / "alone" / f"{reader}-{order}"
         alone.parent.mkdir(exist_ok=True)

@@ -24,6 +24,7 @@ from hgld.tasks import watched_by
 from hgld.train.learner import Learner, NotANumber
 from hgld.train.objective import build_loss
 from hgld.train.ranks import ALONE, Ranks
+from tests.ranks import run_to_end
 
 LABELS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])
 OPTIONS = TrainOptions(
@@ -80,12 +81,10 @@ def name_of(run: RunOptions) -> str:
     return f"{run.loss}{'-memory' if run.memory else ''}{'-pair' if run.loss_options else ''}"
 
 
-def of_two_processes(rank: int, folder: str) -> None:
+def of_two_processes(folder: str) -> None:
     torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
-    )
-    found = {}
+    torch.distributed.init_process_group("gloo")
+    rank, found = torch.distributed.get_rank(), {}
     for run in runs():
         for micro_batch in (None, 3):
             found[name_of(run), micro_batch] = gradients(
@@ -99,7 +98,8 @@ def of_two_processes(rank: int, folder: str) -> None:
 def together(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Gradients]]:
     """What each of two processes found."""
     folder = tmp_path_factory.mktemp("ranks")
-    torch.multiprocessing.start_processes(of_two_processes, (str(folder),), 2)
+    code = f"from {__name__} import of_two_processes; of_two_processes({str(folder)!r})"
+    run_to_end(2, "-c", code)
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 

@@ -1,4 +1,4 @@
-"""Training started by torchrun, as a person starts it: on a folder of photos, two processes."""
+"""Training by several processes on a folder of photos, started by torchrun or as torchrun does."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
 from tests.made_shards import harm, make_context, small_options
 from tests.object_store import free_port
-from tests.ranks import run_ranks
+from tests.ranks import run_ranks, run_to_end
 from tests.train.stopped_training import train as train_and_stop
 from tests.warm import Command, hgld
 
@@ -82,16 +82,19 @@ def run_alone(folder: Path, verb: str, *more: str) -> str:
     return done.stderr
 
 
+def train(folder: Path, *settings: str) -> list[str]:
+    given = [word for setting in settings for word in ("--set", setting)]
+    return ["-m", "hgld", *words(folder, "train", *given)]
+
+
 ONE_MACHINE = ("--standalone", "--nproc_per_node", "2")
 
 
 def torchrun(
-    folder: Path, *settings: str, force: bool = False, how: Sequence[str] = ONE_MACHINE
+    folder: Path, *settings: str, how: Sequence[str] = ONE_MACHINE
 ) -> "subprocess.Popen[str]":
-    launch = ["-m", "torch.distributed.run", *how]
-    given = [word for setting in settings for word in ("--set", setting)] + ["--force"] * force
     return subprocess.Popen(
-        [sys.executable, *launch, "-m", "hgld", *words(folder, "train", *given)],
+        [sys.executable, "-m", "torch.distributed.run", *how, *train(folder, *settings)],
         env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -126,17 +129,13 @@ def test_two_processes_train_the_model_of_one_and_one_of_them_speaks(pipeline: P
     before = load_file(weights)
     (folder / "work" / "models" / "run" / "config.json").unlink()
     (folder / "work" / "models" / "run" / ".checkpoint.pt").unlink()
-    together = torchrun(folder)
-    text = together.communicate(timeout=120)[1]
-    told = said(text)
-    assert together.returncode == 0, text
+    told = said(run_to_end(2, *train(folder)))
     assert losses(folder) == pytest.approx(expected, rel=1e-4)
     for name, value in load_file(weights).items():
         torch.testing.assert_close(value, before[name], rtol=1e-3, atol=1e-4)
     assert len(told) == len(said(alone)) + 1  # why it is trained again
-    again = torchrun(folder, force=True)  # all is finished: nobody is left waiting for orders
-    assert said(again.communicate(timeout=120)[1])[0] == "train     asked for"
-    assert again.returncode == 0
+    again = run_to_end(2, *train(folder), "--force")  # finished: nobody is left waiting for orders
+    assert said(again)[0] == "train     asked for"
 
 
 def test_two_machines_over_a_rendezvous_train_the_model_of_one(pipeline: Path) -> None:
@@ -199,14 +198,14 @@ def test_two_processes_that_stop_in_an_epoch_are_resumed_by_four(
     script = Path(__file__).parent / "stopped_training.py"
     words = [script, shards, tmp_path / "cut", "stream"]
     train_and_stop(shards, tmp_path / "whole", "indexed")
-    assert run_ranks(2, *words, "5") == [1, 1]
+    assert [rank.returncode for rank in run_ranks(2, *words, "5")] == [1, 1]
     folders = [tmp_path / name / "run" for name in ("whole", "cut")]
     data = TrainingData.read(shards, small_options())
     options = batch_options(small_options(classes_per_batch=2, batches=IN_LANES))
     epoch = BatchPlan(data.samples, options, seed=0).steps_of(0)
     done = torch.load(folders[1] / ".checkpoint.pt", weights_only=True)["step"]
     assert done == 5 and done % len(epoch) != 0
-    assert run_ranks(4, *words) == [0] * 4
+    run_to_end(4, *words)
     lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in folders]
     whole, cut = ([json.loads(line)["loss"] for line in found] for found in lines)
     assert len(whole) == 8 and cut == pytest.approx(whole, rel=1e-4)
@@ -219,9 +218,7 @@ def test_two_processes_start_from_the_same_model_as_one(pipeline: Path, tmp_path
     folder = Path(shutil.copytree(pipeline.parent, tmp_path / "own"))
     started = "run={loss='SupCon',steps=3,init_from='base'}"
     runs = f"train.runs={{{started},base={{loss='NormSoftmax',steps=2,head_lr=0.1}}}}"
-    together = torchrun(folder, runs)
-    text = together.communicate(timeout=600)[1]
-    assert together.returncode == 0, text
+    text = run_to_end(2, *train(folder, runs))
     assert text.count("run: starts from base") == 1
     train_models(
         folder / "work" / "shards",
@@ -253,17 +250,11 @@ def test_the_budget_of_damaged_images_is_that_of_all_ranks_and_one_speaks(
     keys = harm_first_batch(folder)
     (folder / "work" / "lock.json").unlink()  # rot below the file system changes no time either
     once = "train.runs.run.steps=1"
-    launcher = torchrun(folder, once, "train.undecodable_budget=1")
-    text = launcher.communicate(timeout=120)[1]
-    lines = [
-        line
-        for line in text.splitlines()
-        if "2 undecodable images; undecodable_budget allows 1" in line
-    ]
-    assert len(lines) == 1 and text.count("exitcode  : 3") == 2, text
-    launcher = torchrun(folder, once, "train.undecodable_budget=2")
-    text = launcher.communicate(timeout=120)[1]
-    assert launcher.returncode == 0, text
+    ranks = run_ranks(2, *train(folder, once, "train.undecodable_budget=1"))
+    text = "".join(rank.stderr for rank in ranks)
+    assert text.count("2 undecodable images; undecodable_budget allows 1") == 1, text
+    assert [rank.returncode for rank in ranks] == [3, 3]
+    text = run_to_end(2, *train(folder, once, "train.undecodable_budget=2"))
     assert [text.count(f"{key}: is damaged; another image") for key in keys] == [1, 1]
     config = json.loads((folder / "work" / "models" / "run" / "config.json").read_text())
     assert sorted(config["undecodable"]["keys"]) == sorted(keys)
