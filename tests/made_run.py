@@ -41,6 +41,7 @@ SMALL = (  # settings of pipelines/quickstart.toml, for the smallest run that ha
     "train.workers=0",
     "evaluate.workers=0",
     "train.runs={happier={steps=2, loss='HAPPIER'}}",
+    "report.vector_figures=[]",
 )
 CC = "https://creativecommons.org/licenses/by-sa/3.0/"
 
