@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from hgld.artifacts import hash_file
 from hgld.config import ModelOptions, TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
-from hgld.model import TextEncoder, build_image_model, load_model, load_text_encoder
+from hgld.model import build_image_model, load_model
 from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import LOCAL, find_clip, load_clip_tower
 from hgld.model.custom import CustomNetwork, build_custom, custom_digest, custom_file
@@ -39,6 +39,9 @@ from hgld.model.transforms import evaluation_transform, own_size_transform
 from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest
+
+if TYPE_CHECKING:
+    from hgld.model import TextEncoder
 
 TEXT_KINDS = ("open_clip", "python")
 HELPS = "download them elsewhere and name the file"
@@ -221,7 +224,7 @@ class Model:
             network = build_image_model(view, head=False, preparation=look, any_size=any_size)
             return encoder(network.eval().to(device), network.config)
 
-    def load_text(self, device: torch.device) -> TextEncoder | CustomNetwork:
+    def load_text(self, device: torch.device) -> "TextEncoder | CustomNetwork":
         """Return the model's encoder of texts.
 
         Raises:
@@ -236,6 +239,8 @@ class Model:
         with self._in_its_option():
             if self.kind == "python":
                 return build_custom(self.source)[0].to(device)
+            from hgld.model import load_text_encoder  # imports transformers
+
             return load_text_encoder(self.source, str(device))
 
     def _decisive_file(self) -> Path:

@@ -8,17 +8,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import open_clip
 import torch
 import torch.nn.functional as F
-from open_clip.constants import HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME
 from torch import Tensor, nn
 
 from hgld.errors import MissingWeights, UsageError
+from hgld.lazy import lazy_module
 from hgld.model.transforms import ImageTransform
 from hgld.model.weights import hub_file, one_line, split_name
 from hgld.words import nearest
 
+open_clip = lazy_module("open_clip")  # imports transformers; models that are no CLIP need neither
+constants = lazy_module("open_clip.constants")
 LOCAL = "local-dir:"
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
 
@@ -128,11 +129,11 @@ def find_clip(name: str, option: str, helps: str) -> Path:
     tag = open_clip.get_pretrained_cfg(model, weights)
     if tag:
         repo, _, file = tag["hf_hub"].rpartition("/")
-        file = file or HF_WEIGHTS_NAME
+        file = file or constants.HF_WEIGHTS_NAME
         # safetensors first, as open_clip does
         safe = str(Path(file).with_suffix(".safetensors"))
-        if file == HF_WEIGHTS_NAME:
-            safe = HF_SAFE_WEIGHTS_NAME
+        if file == constants.HF_WEIGHTS_NAME:
+            safe = constants.HF_SAFE_WEIGHTS_NAME
         names = [safe, file] if file.endswith((".bin", ".pth")) else [file]
         return hub_file(repo, names, helps)
     if Path(weights).is_file():
@@ -150,11 +151,13 @@ def _weights_in(folder: Path) -> Path:
         raise MissingWeights(
             f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: wants it"
         )
-    for name in (HF_SAFE_WEIGHTS_NAME, HF_WEIGHTS_NAME):
+    for name in (constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME):
         if (folder / name).is_file():
             return Path(folder / name)
     found: list[Path] = sorted(p for p in folder.iterdir() if p.suffix in WEIGHT_SUFFIXES)
     if len(found) != 1:
         what = ", ".join(p.name for p in found) or "no weights"
-        raise MissingWeights(f"{folder}: found {what}; expected one {HF_SAFE_WEIGHTS_NAME}")
+        raise MissingWeights(
+            f"{folder}: found {what}; expected one {constants.HF_SAFE_WEIGHTS_NAME}"
+        )
     return found[0]
