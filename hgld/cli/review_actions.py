@@ -36,6 +36,7 @@ from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import kinds_of
+from hgld.hierarchy.kinds import is_of_levels
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
@@ -201,19 +202,22 @@ def _apply_files(
     """
     from hgld.review.apply import apply_sheets
 
-    names = ("clusters", "label_vectors", "taxonomy", "decisions", "cluster_edits", "class_hints")
-    inputs = read_tables(runner, *names)
-    inputs[1] = vectors_of_clusters(runner, inputs[1])
+    names = ("clusters", "label_vectors", "decisions", "cluster_edits", "class_hints")
+    clusters, vectors, decisions, cluster_edits, hints = read_tables(runner, *names)
+    vectors = vectors_of_clusters(runner, vectors)
     edits = runner.read("taxonomy_edits", runner.stage("review"))
     taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
-    if taxonomy is not None:  # the values are read with the new names
+    if taxonomy is None:
+        (table,) = read_tables(runner, "taxonomy")
+    else:  # the values are read with the new names
         rows = _taxonomy_rows(runner, taxonomy, who)
-        inputs[2] = taxonomy.table
-        inputs[3] = pd.concat([inputs[3], rows["decisions"]], ignore_index=True)
+        table = taxonomy.table
+        decisions = pd.concat([decisions, rows["decisions"]], ignore_index=True)
         edits = pd.concat([edits, rows["taxonomy_edits"]], ignore_index=True)
+    inputs = (clusters, vectors, table, decisions, cluster_edits, hints)
     signed: dict[str, Any] = {"who": who, "when": runner.now}
     applied = apply_sheets(files, *inputs, **signed, sure=sure, taxonomy_edits=edits)
-    return applied, inputs[3], inputs[4], taxonomy
+    return applied, decisions, cluster_edits, taxonomy
 
 
 def save_choices(
@@ -443,50 +447,57 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     """Return the edits that take over the clusters as supercategories.
 
     Each cluster is added whose name neither is nor was a supercategory. Its kind is the path of its
-    clusters in the levels above (``distinct_names``). If supercategories have an empty kind, as
-    after levels were added to the pipeline, only these are described: as the cluster is that holds
-    most of their values. Those without values in a cluster are named in a notice.
+    clusters in the levels above (``distinct_names``). The second cluster of a name is numbered:
+    "pizza (2)". If supercategories have an empty kind or one of other levels, as after levels were
+    added to the pipeline, only these are described: as the cluster is that holds most of their
+    values. Those without values in a cluster are named in a notice.
 
     Raises:
-        UsageError: the levels above are not clustered, or supercategories have an empty kind and
-            none of them has values in a cluster.
+        UsageError: the levels above are not clustered, or supercategories have a kind of other
+            levels and none of them has values in a cluster.
     """
     options, stage = runner.workspace.pipeline.cluster, runner.stage("review")
-    columns = [f"level_{name}" for name in options.levels[:-1]]
+    levels = options.levels
+    columns = [f"level_{name}" for name in levels[:-1]]
     summary = runner.read("cluster_summary", stage)
     if not set(columns) <= set(summary):
-        levels, file = ", ".join(options.levels[:-1]), runner.workspace.pipeline_file
-        first = "" if options.above else f"set cluster.above to the numbers of {levels}, and "
+        file, above_named = runner.workspace.pipeline_file, ", ".join(levels[:-1])
+        first = "" if options.above else f"set cluster.above to the numbers of {above_named}, and "
         raise UsageError(
             f"the levels above the clusters are not clustered; {first}run `hgld cluster {file}`"
         )
-    taxonomy = runner.read("taxonomy", stage, empty_kinds=True)
+    taxonomy = runner.read("taxonomy", stage, other_levels=True)
     present = present_names(taxonomy, runner.read("taxonomy_edits", stage))
     known = {name.casefold() for name in present}
     filled = summary[summary["values"] > 0]
     names = filled[[*columns, "cluster_name"]].map(proposed_name)
+    folded = names["cluster_name"].str.casefold()  # supercategories differ in more than capitals
+    number = names.groupby(folded).cumcount() + 1
+    numbered = names["cluster_name"] + " (" + number.astype("str") + ")"
+    names["cluster_name"] = names["cluster_name"].where(number == 1, numbered)
     largest = names.loc[filled.sort_values("values", ascending=False, kind="stable").index]
     paths = largest.to_numpy().tolist()
-    empty = [*dict.fromkeys(n for n, kind in present.values() if columns and not kind)]
+    lacking = (n for n, kind in present.values() if columns and not is_of_levels(kind, levels))
+    described = [*dict.fromkeys(lacking)]
     by_cluster = dict(zip(filled["cluster"], names.to_numpy().tolist(), strict=True))
-    if empty:
-        found = _clusters_of(runner, empty)
-        if unknown := [name for name in empty if name not in found]:
+    if described:
+        found = _clusters_of(runner, described)
+        if unknown := [name for name in described if name not in found]:
             fault = (f"no cluster has decided values of {some_of(unknown, 10)}, so that their kind "
-                     "stays empty: describe them (`hgld taxonomy describe` with --kind), or remove "
-                     "them")  # fmt: skip
+                     "stays as it is: describe them (`hgld taxonomy describe` with --kind), or "
+                     "remove them")  # fmt: skip
             if not found:
                 raise UsageError(fault)
             say(fault)
         own = [[*by_cluster[cluster][:-1], name] for name, cluster in found.items()]
-        above = distinct_names(own, options.levels)
+        above = distinct_names(own, levels)
         return [TaxonomyEdit("describe", n, kind=KIND_SEPARATOR.join(above[n])) for n in found]
-    above = distinct_names(paths, options.levels)
-    edits = dict[str, TaxonomyEdit]()
-    for name in names["cluster_name"]:
-        edit = TaxonomyEdit("add", name, kind=KIND_SEPARATOR.join(above[name]))
-        edits.setdefault(name.casefold(), edit)
-    return [edit for name, edit in edits.items() if name not in known]
+    above = distinct_names(paths, levels)
+    return [
+        TaxonomyEdit("add", name, kind=KIND_SEPARATOR.join(above[name]))
+        for name in names["cluster_name"]
+        if name.casefold() not in known
+    ]
 
 
 def _clusters_of(runner: Runner, names: Iterable[str]) -> dict[str, int]:
@@ -509,11 +520,13 @@ def edited_words(counts: Mapping[str, int]) -> str:
 
 def _edit_by_sheets(runner: Runner, sheets: Iterable[Sheet]) -> Taxonomy | None:
     """Return the taxonomy as sheets edit it; None if they do not."""
-    before, recorded = read_tables(runner, "taxonomy", "taxonomy_edits")
+    stage = runner.stage("review")
+    before = runner.read("taxonomy", stage, other_levels=True)
     edits = read_taxonomy_edits([*sheets], before)
     if not edits:
         return None
     taxonomy = _open_taxonomy(runner)
+    recorded = runner.read("taxonomy_edits", stage)
     edits = taxonomy.to_make(edits, recorded)
     taxonomy.require_present_classes(edits, recorded)
     taxonomy.make(edits)
@@ -538,7 +551,7 @@ def list_decided(runner: Runner, name: str) -> list[dict[str, str]]:
 def _open_taxonomy(runner: Runner) -> Taxonomy:
     stage, tables = runner.stage("review"), {}
     for name in EDITED:
-        runner.read(name, stage, empty_kinds=True)  # checks it
+        runner.read(name, stage, other_levels=True)  # checks it
         path = runner.workspace.path(name)
         if path.is_file():  # with the columns that people added
             tables[name] = pd.concat(parse_csv(path, declared_table(name).columns))

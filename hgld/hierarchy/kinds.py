@@ -74,11 +74,12 @@ def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
 
 
 def require_kinds(
-    taxonomy: pd.DataFrame, levels: Sequence[str], path: Path, *, allow_empty: bool = False
+    taxonomy: pd.DataFrame, levels: Sequence[str], path: Path, *, other_levels: bool = False
 ) -> None:
     """Require different names, and kinds of these levels that form a tree.
 
-    With ``allow_empty`` a kind may be empty, as after levels were added to the pipeline.
+    With ``other_levels`` a kind may have another number of classes, also none, as after the levels
+    of the pipeline were changed.
 
     Raises:
         InvalidData: all faults, with their rows.
@@ -93,7 +94,7 @@ def require_kinds(
             faults.append((place, f"supercategory '{name}' is there already, as '{twin}'"))
         names.setdefault(name.casefold(), name)
     for place, kind in enumerate(taxonomy["kind"]):
-        if allow_empty and not kind:
+        if other_levels and not is_of_levels(kind, levels):
             continue
         try:
             if read_kind(kind, levels) != kind:
@@ -105,10 +106,21 @@ def require_kinds(
         rows = zip(taxonomy["supercategory"], taxonomy["kind"], strict=True)
         faults = list(_tree_faults(rows, levels))
     lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
-    if lines and (taxonomy["kind"] == "").any():
-        lines.append("`hgld taxonomy propose` fills in empty kinds by the clusters above, `hgld "
-                     "taxonomy describe` with --kind that of one supercategory")  # fmt: skip
+    if lines and not all(is_of_levels(kind, levels) for kind in taxonomy["kind"]):
+        lines.append("`hgld taxonomy propose` fills in empty kinds, and those of other levels, by "
+                     "the clusters above, `hgld taxonomy describe` with --kind that of one "
+                     "supercategory, a changed review_taxonomy.csv all of them")  # fmt: skip
     require_no_faults(path, lines)
+
+
+def is_of_levels(kind: str, levels: Sequence[str]) -> bool:
+    """Whether a kind has a class for each level above the supercategories.
+
+    Example:
+        >>> is_of_levels("food > bakery", ("a", "b", "c")), is_of_levels("food", ("a", "b", "c"))
+        (True, False)
+    """
+    return len(classes_above(kind)) == len(levels) - 1
 
 
 def kinds_to_choose(kinds: Iterable[str]) -> Sequence[str]:
@@ -129,10 +141,13 @@ def _tree_faults(
 
     A class is known by level and name. Where one is above another in one row and below it in
     another, two names were interchanged; a class may have the name of the one right below it.
+    Kinds of other levels are left out.
     """
     first: dict[tuple[str, str], str] = {}
     parents = defaultdict[str, set[str]](set)
     for place, (supercategory, kind) in enumerate(kinds):
+        if not is_of_levels(kind, levels):
+            continue
         above = classes_above(kind)
         for depth, (level, name) in enumerate(zip(levels, above, strict=False)):
             here = KIND_SEPARATOR.join(above[:depth])

@@ -139,10 +139,11 @@ class Runner:
         """Keep tables in memory from now on, each until its file changes."""
         self._kept = {}
 
-    def read(self, name: str, stage: Stage, *, empty_kinds: bool = False) -> Any:
+    def read(self, name: str, stage: Stage, *, other_levels: bool = False) -> Any:
         """Read an artifact for a stage; a missing optional one is empty.
 
-        With ``empty_kinds`` the taxonomy may have empty kinds, so that they can be filled in.
+        With ``other_levels`` kinds of the taxonomy may have other levels, so that they can be
+        filled in.
 
         Raises:
             MissingInput: it is missing; names the stage that makes it.
@@ -151,8 +152,8 @@ class Runner:
         if path.exists():
             if name in stage.in_parts and isinstance(artifact, Table):
                 return artifact.read_large(path)
-            if self._kept is None or empty_kinds or not isinstance(artifact, Table):
-                return self._fitting(name, artifact.read(path), empty_kinds)
+            if self._kept is None or other_levels or not isinstance(artifact, Table):
+                return self._fitting(name, artifact.read(path), other_levels)
             stamp, kept = file_stamp(path), self._kept.get(name)
             if kept is None or kept[0] != stamp:
                 kept = self._kept[name] = stamp, self._fitting(name, artifact.read(path))
@@ -169,12 +170,12 @@ class Runner:
         )
         raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
 
-    def _fitting(self, name: str, value: Any, empty_kinds: bool = False) -> Any:
+    def _fitting(self, name: str, value: Any, other_levels: bool = False) -> Any:
         """Check the levels of the taxonomy, which only the pipeline knows."""
         if name == "taxonomy":
             require = load_function("hgld.hierarchy.kinds:require_kinds")
             levels, path = self.workspace.pipeline.cluster.levels, self.workspace.path(name)
-            require(value, levels, path, allow_empty=empty_kinds)
+            require(value, levels, path, other_levels=other_levels)
         return value
 
     def write(self, name: str, value: Any) -> None:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 import pandas as pd
 
@@ -520,10 +521,11 @@ def proposed_name(cluster: str) -> str:
 
 
 def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dict[str, list[str]]:
-    """Return supercategory -> its classes above, with names that no class below them has.
+    """Return supercategory -> its classes above, with names that no class below or beside has.
 
-    A class that has the name of one below it gets those of its largest supercategories: two, or as
-    many as make a new name. One with too few of them gets its level in brackets.
+    A class that has the name of one below it, or of another of its level in other capitals, gets
+    those of its largest supercategories: two, or as many as make a new name. One with too few of
+    them gets its level in brackets.
 
     Args:
         paths: names of the clusters from coarse to fine, ending in a supercategory; the largest
@@ -536,17 +538,22 @@ def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dic
         ['lion, tiger, wolf', 'lion, tiger']
         >>> distinct_names([["wolf", "wolf"]], ("family", "group"))
         {'wolf': ['wolf (family)']}
+        >>> distinct_names([["Fox", "dog"], ["fox", "owl"]], ("family", "group"))
+        {'dog': ['Fox'], 'owl': ['fox (family)']}
     """
     names = {tuple(path): path[-1] for path in paths}
     for depth in range(len(levels) - 1, 0, -1):  # fine to coarse
+        beside: set[str] = set()  # names of other classes of this level
         for above in dict.fromkeys(tuple(path[:depth]) for path in paths):
             below = [path for path in names if path[:depth] == above and len(path) > depth]
             members = [path[-1] for path in below if len(path) == len(levels)]
-            taken = {names[path].casefold() for path in below}
+            taken = {names[path].casefold() for path in below} | beside
             joined = (", ".join(members[:count]) for count in range(2, len(members) + 1))
-            told = f"{above[-1]} ({levels[depth - 1]})"
-            free = (name for name in (above[-1], *joined) if name.casefold() not in taken)
-            names[above] = next(free, told)
+            level = f"{above[-1]} ({levels[depth - 1]}"
+            told = chain([f"{level})"], (f"{level} {number})" for number in count(2)))
+            free = (n for n in chain([above[-1]], joined, told) if n.casefold() not in taken)
+            names[above] = next(free)
+            beside.add(names[above].casefold())
     return {
         path[-1]: [names[tuple(path[:depth])] for depth in range(1, len(levels))] for path in paths
     }

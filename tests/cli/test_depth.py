@@ -326,6 +326,56 @@ def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
     assert len(rows_of(folder / "work" / "hierarchy.csv")) == 12
 
 
+@pytest.mark.parametrize("by", ["propose", "sheet"])
+def test_a_level_is_added_to_a_taxonomy_that_has_levels_above(
+    folder: Path, by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hgld(folder, "label") == 0
+    before = {row["landmark_id"]: row["supercategory"] for row in lineage(folder)}
+    more = ["cluster.levels=['world','realm','aisle','shelf']", "cluster.above=[1,2,3]"]
+    words = [part for setting in more for part in ("--set", setting)]
+    capsys.readouterr()
+    assert hgld(folder, "label", *words) == 3
+    assert "`hgld taxonomy propose` fills in empty kinds" in capsys.readouterr().err
+    if by == "propose":
+        where = [str(folder / "pipeline.toml"), "--work", str(folder / "work"), *words]
+        assert hgld(folder, "cluster", *words) == 0
+        assert guarded(lambda: app(["taxonomy", "propose", *where])) == 0
+    else:
+        sheet = folder / "work" / "review_taxonomy.csv"
+        text = sheet.read_text("utf-8-sig")
+        sheet.write_text(text.replace("made >", "all > made >").replace("grown >", "all > grown >"))
+        assert hgld(folder, "review", "--apply", *words) == 0
+    kinds = [row["kind"] for row in rows_of(folder / "labels" / "taxonomy.csv")]
+    assert [kind.count(" > ") for kind in kinds] == [2, 2, 2]
+    assert by == "propose" or kinds[1] == "all > grown > water"
+    assert hgld(folder, "label", *words) == 0
+    assert {row["landmark_id"]: row["supercategory"] for row in lineage(folder)} == before
+
+
+def lineage(folder: Path) -> list[dict[str, str]]:
+    return rows_of(folder / "work" / "lineage.csv")
+
+
+def test_clusters_whose_names_differ_in_capitals_are_a_supercategory_each(
+    made: Path, tmp_path: Path
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    taxonomy, summary = folder / "labels" / "taxonomy.csv", folder / "work" / "cluster_summary.csv"
+    taxonomy.write_text("supercategory,kind,definition\n")
+    assert hgld(folder, "cluster") == 0
+    table = pd.read_csv(summary, dtype=str, keep_default_na=False)
+    names = ["cluster_name", "level_level 1", "level_level 2"]
+    table.loc[:1, names] = [["Pub", "Tall", "Inn"], ["pub", "tall", "inn"]]
+    table.to_csv(summary, index=False)
+    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    assert guarded(lambda: app(words)) == 0
+    kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
+    assert len(kinds) == 3
+    assert kinds["Pub"] == "Tall > Inn"
+    assert kinds["pub (2)"] == "tall (level 1) > inn (level 2)"
+
+
 def test_supercategories_without_values_are_named_as_kinds_are_proposed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
