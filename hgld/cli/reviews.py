@@ -12,6 +12,7 @@ import typer
 
 from hgld.cli.arguments import (
     AsJson,
+    Opened,
     PipelineFile,
     Settings,
     Work,
@@ -235,7 +236,7 @@ def show_log(
 @app.command("undo")
 @on_pipeline
 def undo(
-    runner: "Runner",
+    opened: Opened,
     keys: Keys = None,
     entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "taken back",
@@ -246,13 +247,13 @@ def undo(
     """
     if bool(keys) == (entry is not None):
         raise UsageError("undo takes either keys of values or --apply N, an entry of the log")
-    _take_back(runner, keys or [], entry or "", why)
+    _take_back(opened(), keys or [], entry or "", why)
 
 
 @app.command("redo")
 @on_pipeline
 def redo(
-    runner: "Runner",
+    opened: Opened,
     keys: Keys = None,
     entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "made again",
@@ -263,7 +264,7 @@ def redo(
     """
     if keys and entry is not None:
         raise UsageError("redo takes either keys of values or --apply N, an undo of the log")
-    _take_back(runner, keys or [], entry or "", why, redo=True)
+    _take_back(opened(), keys or [], entry or "", why, redo=True)
 
 
 def _take_back(
@@ -367,7 +368,7 @@ def check(
 @app.command("comments")
 @on_pipeline
 def show_comments(
-    runner: "Runner",
+    opened: Opened,
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="A key as in review.csv.")
     ] = None,
@@ -383,9 +384,10 @@ def show_comments(
     from hgld.cli.review_actions import add_comment
     from hgld.cli.review_pages import read_threads
 
-    if text is not None:
-        if key is None:
-            raise UsageError("--add needs the KEY of a value")
+    if text is not None and key is None:
+        raise UsageError("--add needs the KEY of a value")
+    runner = opened()
+    if text is not None and key is not None:
         add_comment(runner, key, text, name_to_sign(runner.workspace))
     threads = read_threads(runner)
     shown = {name: said for name, said in threads.items() if key in (None, name)}

@@ -3,13 +3,14 @@
 Each command is one entry of the log and is taken back by ``hgld reviews undo``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hgld.cli.arguments import (
     AsJson,
+    Opened,
     PipelineFile,
     Settings,
     Work,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 app = tool_group("taxonomy", "List and edit supercategories; decisions follow.")
 
-Opened = Callable[[], "Runner"]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A supercategory.")]
 New = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
 Kind = Annotated[
