@@ -355,6 +355,8 @@ def score(
     missing = f"; {len(found.missing):,} are not in the submission and count 0"
     queries = count_text(len(found.per_query), "query", "queries")
     typer.echo(f"{queries}{missing if found.missing else ''}")
+    if not any(found.per_query.values()):  # no error: the solution does not list the gallery
+        typer.echo("no relevant image is found; compare the ids with the solution, and the order")
 
 
 @app.command("revisited")
@@ -552,19 +554,23 @@ def _read_sides(
 ) -> "tuple[Given, Given | None]":
     """Read both sides; the gallery has the query's labels by id, or by row if it is its file."""
     from hgld.errors import UsageError
-    from hgld.evaluate.given import IDS, read_given, read_labels
+    from hgld.evaluate.given import IDS, read_given, read_labels, report_unmeasured
 
     side = read_given(query)
     other = None if gallery is None else read_given(gallery)
     if other is not None and its_labels is not None:
-        other = other.with_labels(read_labels(its_labels), its_labels)
+        table = read_labels(its_labels)
+        other = other.with_labels(table, its_labels)
+        report_unmeasured(table, its_labels, other)
     if labels is None:
         return side, other
     table = read_labels(labels)
     side = side.with_labels(table, labels)
     if gallery is None or other is None or its_labels is not None:
+        report_unmeasured(table, labels, side)
         return side, other
     if gallery.samefile(query) or (other.ids is not None and {*IDS} & {*table}):
+        report_unmeasured(table, labels, side, other)
         return side, other.with_labels(table, labels)
     if other.labels is None:
         raise UsageError(

@@ -28,6 +28,7 @@ from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.model.weights import one_line
 from hgld.ranking.kernels.device import score_rows
+from hgld.tasks import say
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
@@ -167,6 +168,19 @@ def read_labels(path: Path) -> pd.DataFrame:
         raise
     except Exception as error:  # numpy and pyarrow raise many types for damaged files
         raise InvalidData(f"{path}: not readable as labels ({one_line(error)})") from None
+
+
+def report_unmeasured(table: pd.DataFrame, path: Path, *sides: Given) -> None:
+    """Report labelled images without an embedding: a smaller set gives other values."""
+    ids = next((name for name in IDS if name in table), None)
+    if ids is None or any(side.ids is None for side in sides):
+        return
+    listed = pd.Index(_texts_of(table[ids], path))
+    rest = listed[~listed.isin(np.concatenate([side.ids for side in sides]))]
+    if len(rest):
+        files = " nor ".join(dict.fromkeys(str(side.path) for side in sides))
+        say(f"{path}: {len(rest):,} of its {len(listed):,} images are not in {files}, first "
+            f"{rest[0]}; they are not measured")  # fmt: skip
 
 
 def require_finite(

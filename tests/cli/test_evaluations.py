@@ -93,6 +93,22 @@ def test_measure_reads_a_file_of_labels_once(
     assert read == [labels]
 
 
+def test_measure_reports_labelled_images_without_an_embedding(tmp_path: Path, capsys) -> None:
+    query, gallery, labels = (tmp_path / name for name in ("q.npz", "g.npz", "labels.csv"))
+    labels.write_text("path,kind\na,lake\nb,lake\nc,mill\nd,mill\n")
+    np.savez(query, vectors=np.eye(2), ids=np.array(["a", "b"]))
+    np.savez(gallery, vectors=np.eye(2), ids=np.array(["b", "d"]))
+    words = ("evaluations", "measure", query, gallery, "--labels", labels)
+    assert hgld(*words) == 0
+    said = f"{labels}: 1 of its 4 images are not in {query} nor {gallery}, first c; they are not"
+    assert said in capsys.readouterr().err
+    np.savez(gallery, vectors=np.eye(3)[:, :2], ids=np.array(["b", "d", "c"]))
+    assert hgld(*words) == 0 and "not in" not in capsys.readouterr().err
+    assert hgld("evaluations", "measure", query, "--labels", labels) == 0
+    said = f"{labels}: 2 of its 4 images are not in {query}, first c; they are not measured"
+    assert said in capsys.readouterr().err
+
+
 def test_measure_as_data_and_query_by_query(embeddings: Path, capsys) -> None:
     vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
     words = ("--metric", "R@1:place", "--metric", "AP:kind", "--json", "--out")
@@ -355,6 +371,15 @@ def test_a_kaggle_file_is_scored_by_the_official_rules(work: Path, capsys) -> No
     assert found["mAP@100"]["Public"] == 1
     assert found["mAP@100"]["Private"] == pytest.approx((1 + 2 / place) / 2 / 2)
     assert (found["queries"], found["missing"], found["ignored"]) == (3, 1, 2)
+
+
+def test_a_submission_without_any_relevant_image_is_named(tmp_path: Path, capsys) -> None:
+    solution, submission = tmp_path / "solution.csv", tmp_path / "submission.csv"
+    solution.write_text("id,images,Usage\na,x y,Public\n")
+    for images, named in (("img_x img_y", True), ("z y", False)):
+        submission.write_text(f"id,images\na,{images}\n")
+        assert hgld("evaluations", "score", submission, solution) == 0
+        assert ("no relevant image is found; compare" in capsys.readouterr().out) is named
 
 
 def test_an_unknown_format_is_named(work: Path, capsys) -> None:
