@@ -51,6 +51,28 @@ LITE0_FIRST_BLOCK_NAMES = {  # the first block has no expansion
 }
 
 
+def find_architecture(options: TrainOptions) -> tuple[str, str]:
+    """Return timm's name of the backbone, and the file that is named for its weights, if one is.
+
+    Raises:
+        UsageError: timm has no such model.
+    """
+    if options.backbone == LITE0:
+        return LITE0_ARCHITECTURE, ""
+    if options.backbone.startswith("offline:"):
+        raise UsageError(
+            f"train.backbone '{options.backbone}' is unknown; offline there is {LITE0}"
+        )
+    if options.backbone.startswith("python:"):
+        raise UsageError(
+            f"train.backbone: '{options.backbone}' is a network of your own, which evaluate.models "
+            "measures but hgld does not train; name a model of timm, or train in your own loop"
+        )
+    architecture, file = split_name(options.backbone)
+    _require_architecture(architecture)
+    return architecture, file
+
+
 def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
     """Return timm's name of the backbone, and the file of its weights (None: random weights).
 
@@ -58,18 +80,13 @@ def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
         MissingWeights: the weights are neither here nor within reach; raised within seconds.
         UsageError: timm has no such model.
     """
-    if options.backbone == LITE0:
-        return LITE0_ARCHITECTURE, _lite0_file() if options.pretrained else None
-    if options.backbone.startswith("offline:"):
-        raise UsageError(
-            f"train.backbone '{options.backbone}' is unknown; offline there is {LITE0}"
-        )
-    architecture, file = split_name(options.backbone)
-    _require_architecture(architecture)
+    architecture, file = find_architecture(options)
     if file and not Path(file).is_file():
         raise MissingWeights(f"train.backbone: {file} is no file; expected MODEL/FILE")
     if not options.pretrained:
         return architecture, None
+    if options.backbone == LITE0:
+        return architecture, _lite0_file()
     return architecture, Path(file) if file else _timm_file(architecture)
 
 

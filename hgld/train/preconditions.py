@@ -14,6 +14,7 @@ import pandas as pd
 from hgld.config import StageContext, TrainOptions
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.model import build_image_model
+from hgld.model.backbones import find_architecture
 from hgld.model.image import load_weights
 from hgld.shards.batches import Samples, plan_epoch
 from hgld.shards.classes import label_images, number_classes
@@ -48,8 +49,10 @@ def check_training(
         InvalidData: not a single batch can be made of the split, or a run starts from a folder
             without a model.
         UsageError: the split has no labelled images, or too few for train.head_init; a loss does
-            not fit the levels, or a run starts from a model of another architecture.
+            not fit the levels, timm has no such backbone, or a run starts from a model of another
+            architecture.
     """
+    find_architecture(options)  # not its weights: the machine that exports may have no network
     training = [run for run in options.runs.values() if run.steps]
     if not training:
         return
