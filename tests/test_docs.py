@@ -116,10 +116,17 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
         folder, _ = make_world(tmp_path, [4] * 8).export()
         (tmp_path / "work/quickstart").mkdir(parents=True)
         folder.rename(tmp_path / "work/quickstart/shards")
+    if "parents.csv" in code:
+        (tmp_path / "photos/eagle owl").mkdir(parents=True)
+        (tmp_path / "photos/eagle owl/1.JPG").touch()
+        (tmp_path / "parents.csv").write_text("class,order,family\neagle owl,owls,true owls\n")
     there = {**os.environ, "PYTHONPATH": str(Path().absolute())}
     command = [sys.executable, "example.py"]
     printed = subprocess.check_output(command, cwd=tmp_path, env=there, text=True)
     assert "tensor(" in printed or page.name != "README.md"
+    if "parents.csv" in code:
+        rows = (tmp_path / "photos/labels.csv").read_text().splitlines()
+        assert rows == ["path,order,family,class", "eagle owl/1.JPG,owls,true owls,eagle owl"]
 
 
 def test_the_ten_lines_of_the_readme_end_in_the_table_of_a_model(tmp_path: Path) -> None:
