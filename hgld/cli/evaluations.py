@@ -28,7 +28,7 @@ from hgld.cli.arguments import (
     tool_group,
 )
 from hgld.cli.output import print_json, progress, require_other, write_sheets, write_table
-from hgld.words import count_text, padded, percent_text
+from hgld.words import columns_of, count_text, padded, percent_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -646,12 +646,15 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     rose = found.by_query[found.by_query["difference"] > 0].head(rows)
     fell = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     gained, lost = (fell, rose) if lower_is_better(found.metric) else (rose, fell)
+    width = max(
+        IMAGE, *(columns_of(name) + 1 for part in (rose, fell) for name in part["image_id"])
+    )
     for title, part in (("gained most", gained), ("lost most", lost)):
         if len(part):
-            yield f"\n{f'{title} ({found.metric})':<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
+            yield f"\n{f'{title} ({found.metric})':<{width}}{'A':>7}{'B':>7}{'B - A':>8}"
         for one in part.to_dict("records"):
             values = f"{_percent(one['a']):>7}{_percent(one['b']):>7}"
-            yield f"{padded(one['image_id'], IMAGE)}{values}{100 * one['difference']:>+8.1f}"
+            yield f"{padded(one['image_id'], width)}{values}{100 * one['difference']:>+8.1f}"
     seeds = f", {found.seeds} seeds" if found.seeds > 1 else ""
     if found.severity.empty:  # without rankings
         return

@@ -8,6 +8,7 @@ final name before it is complete, and the manifest is written after all that it 
 
 import json
 import shutil
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
@@ -35,7 +36,7 @@ from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, w
 from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split
 from hgld.shards.shard_url import WRITER, ShardUrl
 from hgld.shards.sidecars import outdated_files, write_sidecars
-from hgld.tasks import map_tasks, prepare_workers
+from hgld.tasks import map_tasks, prepare_workers, say
 
 WRITING = "Writing shards"
 PLANS = "plan-"  # prefix of the folder of a plan, which is deleted at the end
@@ -144,6 +145,9 @@ def export_shards(
             )
             if remote is not None:
                 remote.finish()
+        left_out = labelled.reasons + Counter(row["reason"] for row in undecodable)
+        if left_out:
+            say(f"left out: {count_reasons(left_out)}; export_dropped.parquet names the images")
         declared = declared_table("export_dropped")
         with engine(plans, options.memory_gb) as tables:
             schema = pa.schema([(name, pa.string()) for name in declared.columns])

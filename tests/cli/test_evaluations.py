@@ -12,6 +12,7 @@ from hgld.artifacts import hash_file
 from hgld.cli import app, guarded
 from hgld.evaluate import given
 from hgld.ranking.interchange import read_kaggle, read_trec_qrels, read_trec_run
+from hgld.words import columns_of
 from tests.evaluate.made_evaluation import write_evaluation, write_levels
 
 IDS = ("a", "b", "c", "d")
@@ -228,6 +229,17 @@ def test_compare_takes_what_measure_wrote_of_two_models(embeddings: Path, capsys
     row = next(line.split() for line in text.splitlines() if line.startswith("H-AP"))
     assert row[1:4] == [f"{100 * values[0]:.1f}", f"{100 * values[1]:.1f}",
                         f"{100 * (values[1] - values[0]):+.1f}"]  # fmt: skip
+
+
+def test_compare_aligns_long_ids(tmp_path: Path, capsys) -> None:
+    for name, values in (("a", (0.5, 0.25)), ("b", (0.25, 0.5))):
+        rows = zip(("x" * 60, "熊" * 20), ("p", "q"), values, strict=True)
+        lines = ["image_id,class,AP", *(f"{one},{kind},{value}" for one, kind, value in rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    assert hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "b.csv") == 0
+    lines = capsys.readouterr().out.splitlines()
+    tables = [one for one in lines if one.startswith(("gained", "lost", "x", "熊"))]
+    assert len(tables) == 4 and {columns_of(line) for line in tables} == {61 + 22}
 
 
 @pytest.mark.parametrize(

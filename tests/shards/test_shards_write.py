@@ -180,7 +180,10 @@ def test_the_credits_hold_no_formula(world: World) -> None:
 def test_an_undecodable_image_is_dropped_with_its_reason(world: World) -> None:
     row = world.images.index[3]
     world.images.loc[row, "size_bytes"] -= 100
-    folder, dropped = world.export()
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        folder, dropped = world.export()
+    assert notes == ["left out: 1 undecodable; export_dropped.parquet names the images"]
     assert dropped["image_id"].tolist() == [world.images.loc[row, "image_id"]]
     assert dropped["reason"].tolist() == ["undecodable"]
     assert "truncated" in dropped["detail"].iloc[0]
