@@ -199,6 +199,10 @@ def map_tasks(
         finished = True
         return results
     except BrokenProcessPool:
+        # The executor ends the others by SIGTERM, which they ignore, and waits for them; they may
+        # wait for a lock that the dead one holds.
+        for process in workers._processes.values():
+            process.kill()
         raise Resumable(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"

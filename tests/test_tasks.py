@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +36,28 @@ def test_results_keep_the_order_of_the_tasks(processes: int) -> None:
 def test_a_dead_worker_is_noticed() -> None:
     with pytest.raises(Resumable, match="Squares: a worker process died"):
         map_tasks(die, [1, 2], "Squares", 2)
+
+
+def kill_the_idle_one(task: tuple[int, Path]) -> None:
+    number, folder = task
+    (folder / str(os.getpid())).touch()
+    if number == 0:
+        while len(idle := [p for p in folder.iterdir() if p.name != str(os.getpid())]) < 1:
+            time.sleep(0.01)
+        time.sleep(0.5)  # now it holds the lock of the queue, waiting for a task
+        os.kill(int(idle[0].name), signal.SIGKILL)
+        time.sleep(0.5)
+
+
+def test_an_idle_worker_that_dies_leaves_nobody_waiting(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.test_tasks import *\n"
+        "try: map_tasks(kill_the_idle_one, [(n, Path(sys.argv[1])) for n in (0, 1)], 'Work', 2)\n"
+        "except Resumable as error: print(error)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("Work: a worker process died")
 
 
 def test_workers_have_the_environment_of_their_call(monkeypatch: pytest.MonkeyPatch) -> None:
