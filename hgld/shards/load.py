@@ -522,7 +522,9 @@ def _load_ahead(
     finally:
         with held_back(), held_back([signal.SIGCHLD]):
             if items is not None:
-                items._shutdown_workers()
+                items._shutdown_workers()  # waits for seconds, and ends the others by SIGTERM
+                for worker in items._workers:  # ignored: Python would wait for them as it ends
+                    worker.kill()
 
 
 def _begin_worker(_: int) -> None:

@@ -256,6 +256,22 @@ def test_a_killed_run_goes_on_with_the_same_keys(
     assert read_lines(stopped) == read_lines(tmp_path / "whole")
 
 
+def test_a_worker_that_is_busy_delays_no_end() -> None:
+    code = """if True:
+        import time
+        from hgld.shards.load import _load_ahead
+        def work(numbers):
+            for number in numbers:
+                time.sleep(100 * number)  # the first item is ready at once
+                yield number
+        items = _load_ahead(work, 4, 1)
+        print(next(items))
+        items.close()"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 def test_the_stream_reads_from_a_web_server(shards: Path, rows: pd.DataFrame, url: str) -> None:
     near = BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader="stream")
     far = BatchLoader(url, rows, noisy, IN_SHARDS, seed=3, reader="stream")
