@@ -24,6 +24,7 @@ from hgld.artifacts.atomic import (
 from hgld.artifacts.catalogue import (
     ARTIFACTS,
     BOX,
+    BY_LANDMARK,
     CHANGES,
     DECISIONS,
     ID_SPACES,
@@ -67,6 +68,7 @@ from hgld.artifacts.tree import Tree, list_tree, size_of_file
 __all__ = [
     "ARTIFACTS",
     "BOX",
+    "BY_LANDMARK",
     "CHANGES",
     "DECISIONS",
     "ID_SPACES",

@@ -16,6 +16,7 @@ SPLITS = (
     "test",
     *(f"{side}-{benchmark}" for benchmark in BENCHMARKS for side in ("index", "test")),
 )
+BY_LANDMARK = ["split", "landmark_id"]  # names a landmark
 ID_SPACES = ("train", "index")  # landmark ids of train and index are different numbers
 SPACE_OF_SPLIT = {
     "train": "train",
@@ -38,7 +39,7 @@ _PUBLISHED: dict[str, ColumnType] = {
     "hierarchical_label": "text",
     "natural_or_human_made": "text",
 }
-_KEY = ("split", "landmark_id")
+_KEY = tuple(BY_LANDMARK)
 _ID_SPACE = {"split": ID_SPACES}
 _CLUSTERED: dict[str, ColumnType] = {
     "class_id": "text",

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import SPACE_OF_SPLIT, Vectors, size_of_file
+from hgld.artifacts import BY_LANDMARK, SPACE_OF_SPLIT, Vectors, size_of_file
 from hgld.config import (
     EmbedOptions,
     EvaluateOptions,
@@ -33,7 +33,6 @@ from hgld.shards.files import FileReader
 from hgld.tasks import say
 from hgld.words import count_text
 
-LANDMARK = ["split", "landmark_id"]
 DECIMALS = 6
 SHOWN = 3  # values that a notice names
 
@@ -62,8 +61,8 @@ def embed_with_photos(
         MissingWeights, UsageError: as ``embed_texts``, also of ``embed.images``.
     """
     texts = embed_texts(values, taxonomy, options=options, context=context)
-    keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *LANDMARK]]
-    means = mean_photos(images, keyed[LANDMARK], source, options=options, context=context)
+    keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *BY_LANDMARK]]
+    means = mean_photos(images, keyed[BY_LANDMARK], source, options=options, context=context)
     row_of = {key: row for row, key in enumerate(means.ids)}
     names = keyed["split"] + ":" + keyed["landmark_id"].astype(str)
     rows_of = names.map(row_of).dropna().astype(int).groupby(keyed["key"])
@@ -102,7 +101,7 @@ def link_with_photos(
 
     def look(texts: Mapping[str, Mapping[str, str]]) -> dict[tuple[str, str], float]:
         rows = landmarks[landmarks["name"].isin(list(texts))]
-        means = mean_photos(images, rows[LANDMARK], source, options=embed, context=context)
+        means = mean_photos(images, rows[BY_LANDMARK], source, options=embed, context=context)
         keys = rows["split"] + ":" + rows["landmark_id"].astype(str)
         name_of = dict(zip(keys, rows["name"], strict=True))
         sums = dict[str, np.ndarray]()

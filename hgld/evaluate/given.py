@@ -25,14 +25,13 @@ from pyarrow import parquet
 
 from hgld.artifacts import read_array, read_arrays, read_csv, read_header
 from hgld.errors import InvalidData
-from hgld.evaluate.mapped_vectors import MappedVectors
+from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
 from hgld.model.weights import one_line
 from hgld.ranking.kernels.device import score_rows
 from hgld.tasks import say
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
-ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)

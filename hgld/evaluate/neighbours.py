@@ -15,7 +15,7 @@ import torch
 from hgld.config import EvaluateOptions
 from hgld.errors import UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
-from hgld.evaluate.mapped_vectors import MappedVectors
+from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
 from hgld.evaluate.models import find_models
 from hgld.evaluate.results import STATE
 from hgld.evaluate.sides import Shards, Side
@@ -24,7 +24,6 @@ from hgld.ranking.evaluation import rank_blocks
 from hgld.tasks import track
 
 Vectors = MappedVectors | np.ndarray
-ROWS_AT_ONCE = 1 << 14  # queries in memory
 TRAINED = ("train", "validation")
 IMAGE = ("image_id", "split", "landmark_id")
 

@@ -14,11 +14,9 @@ import pandas as pd
 
 from hgld.errors import UsageError
 from hgld.evaluate.given import unit_rows
-from hgld.evaluate.mapped_vectors import MappedVectors
+from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
 from hgld.evaluate.neighbours import Vectors, nearest
 from hgld.evaluate.ranking import mean_classes
-
-ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)

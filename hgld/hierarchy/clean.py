@@ -20,14 +20,13 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, columns_of
+from hgld.artifacts import BY_LANDMARK, ID_SPACES, SPACE_OF_SPLIT, columns_of
 from hgld.artifacts.columns import single_blanks_all
 from hgld.config import CleanOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.tasks import say
 from hgld.words import plural_text, single_blanks
 
-BY_LANDMARK = ["split", "landmark_id"]
 PAPER = {  # step -> train, index
     "landmarks": ("203k", "101k"),
     "scraped": ("129.1k", "68.1k"),

@@ -23,7 +23,7 @@ from hgld.words import nearest, single_blanks
 
 PLACING = ("keep", "move")
 DECIDING = (*PLACING, "drop")
-LETTERS = str.maketrans("0123456789", "ghijklmnop")
+LETTERS = str.maketrans("0123456789", "ghijklmnop")  # spreadsheets leave letters as they are
 ID_LENGTH = 8
 EDITS = (" taxonomy", " undo", " redo")  # ends of entries of edits of the taxonomy
 NOT_HASHED = ("entry",)  # an entry is named after the ids of its rows

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, columns_of, row_in_file
+from hgld.artifacts import ARTIFACTS, BY_LANDMARK, ID_SPACES, columns_of, row_in_file
 from hgld.artifacts.columns import records, table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import require_no_faults
@@ -22,7 +22,6 @@ from hgld.words import count_text, single_blanks
 
 __all__ = ["build_labels", "read_published"]
 
-BY_LANDMARK = ["split", "landmark_id"]
 Key = tuple[str, int]
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, SPACE_OF_SPLIT, declared_table
+from hgld.artifacts import ARTIFACTS, BY_LANDMARK, ID_SPACES, SPACE_OF_SPLIT, declared_table
 from hgld.config import LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_file import LabelFile, files_of_paths, read_label_file
@@ -22,7 +22,6 @@ from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 
 CHANGES = ("same", "moved", "lost", "added")
 FILES = {split: ARTIFACTS[f"{split}_labels"].file for split in ID_SPACES}
-KEY = ["split", "landmark_id"]
 
 
 @dataclass(frozen=True)
@@ -151,17 +150,17 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> La
     rows = pd.concat(both, ignore_index=True)
     pages = [rows[name].map(_page) for name in ("category_a", "category_b")]
     other = (pages[0] != pages[1]) & (pages[0] != "") & (pages[1] != "")
-    columns = [*KEY, "label_a", "kind_a", "label_b", "kind_b", "change"]
+    columns = [*BY_LANDMARK, "label_a", "kind_a", "label_b", "kind_b", "change"]
     nouns = {file.noun for side in (a, b) for file in side.values()}
     noun = "class" if nouns == {"class"} else LEVEL_NAMES[-1]
     if noun == "class":
-        columns.insert(len(KEY), "class")
+        columns.insert(len(BY_LANDMARK), "class")
         rows["class"] = rows["category_a"].where(rows["category_a"] != "", rows["category_b"])
     ours, theirs = ([str(name) for name in side[common[0]].above] for side in (a, b))
     one_sided = {level: "A" for level in ours if level not in theirs}
     one_sided |= {level: "B" for level in theirs if level not in ours}
     levels = _count_levels(rows, ours, theirs)
-    rows = rows[columns].sort_values(KEY, ignore_index=True)
+    rows = rows[columns].sort_values(BY_LANDMARK, ignore_index=True)
     return LabelComparison(rows, int(other.sum()), noun, levels, one_sided)
 
 

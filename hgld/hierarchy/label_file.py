@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import (
+    BY_LANDMARK,
     KINDS,
     ColumnType,
     atomic_path,
@@ -43,7 +44,6 @@ NEEDED: dict[str, ColumnType] = {
 }
 OPTIONAL = ("category", "supercategory")  # the Commons page, and the "instance of" value
 COLUMNS = columns_of("train_labels")
-BY_LANDMARK = ["split", "landmark_id"]
 NO_KIND = "(none)"  # of a hierarchy with one level above the landmarks
 
 

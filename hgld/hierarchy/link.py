@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from hgld.artifacts import ARTIFACTS, SPACE_OF_SPLIT
+from hgld.artifacts import ARTIFACTS, BY_LANDMARK, SPACE_OF_SPLIT
 from hgld.artifacts.cells import guard_columns
 from hgld.artifacts.columns import records, table_of
 from hgld.config import EmbedOptions, LinkOptions, StageContext
@@ -350,7 +350,7 @@ def _tables(
     linked: list[dict[str, Any]] = []
     unlinked: list[dict[str, Any]] = []
     for row in records(landmarks):
-        link, key = found[row["name"]], {name: row[name] for name in ("split", "landmark_id")}
+        link, key = found[row["name"]], {name: row[name] for name in BY_LANDMARK}
         if link.reason:
             unlinked.append({**key, "reason": link.reason, "detail": link.detail})
             continue
@@ -369,7 +369,7 @@ def _tables(
             }
         )
     spaces = images[["landmark_id"]].assign(split=images["split"].map(SPACE_OF_SPLIT))
-    counts = spaces.merge(landmarks, on=["split", "landmark_id"])["name"].value_counts()
+    counts = spaces.merge(landmarks, on=BY_LANDMARK)["name"].value_counts()
     closed = ("", "none", "no_name")
     open_ones = {name: link for name, link in found.items() if link.reason not in closed}
     sheet = [

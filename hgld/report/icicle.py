@@ -15,14 +15,13 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 
 from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
-from hgld.report.class_table import class_columns
+from hgld.report.class_table import Path, class_columns
 from hgld.words import shortened
 
 HEIGHT = 5.6  # inches
 NARROW = 4  # levels that fit into one column of the page
 LETTER, LINE = 0.063, 0.13  # inches of a letter and of a line of a class's name
 EDGED = 0.006  # least height of a class with an edge around it, as a share of all
-Path = tuple[str, ...]
 
 
 def confusion_by_class(

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import lxml.html
 import pandas as pd
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import BY_LANDMARK, atomic_path
 from hgld.artifacts.columns import records
 from hgld.credit import UNKNOWN, Credit
 from hgld.errors import Resumable
@@ -62,9 +62,9 @@ class CommonsPhotos:
         self.client, self.api, self.licenses, self.folder = client, api, licenses, folder
         there = landmarks[landmarks["commons_url"] != ""]
         keyed = landmark_values.assign(key=value_keys(landmark_values))
-        keyed = keyed[["key", "split", "landmark_id"]].drop_duplicates()
-        found = keyed.merge(there, on=["split", "landmark_id"])
-        found = found.sort_values(["key", "split", "landmark_id"]).groupby("key").head(per_value)
+        keyed = keyed[["key", *BY_LANDMARK]].drop_duplicates()
+        found = keyed.merge(there, on=BY_LANDMARK)
+        found = found.sort_values(["key", *BY_LANDMARK]).groupby("key").head(per_value)
         self._landmarks = {str(key): records(rows) for key, rows in found.groupby("key")}
         self._alone = Lock()
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import pandas as pd
 from PIL import Image
 
-from hgld.artifacts import SPACE_OF_SPLIT
+from hgld.artifacts import BY_LANDMARK, SPACE_OF_SPLIT
 from hgld.artifacts.columns import records
 from hgld.credit import Credit
 from hgld.errors import InvalidData
@@ -32,7 +32,6 @@ from hgld.tasks import count_cores, track
 
 SIDE = 176  # pixels of the longer side
 QUALITY = 72
-LANDMARK = ["split", "landmark_id"]
 KEPT = 4096  # photos of about 8 kB that a server keeps in memory
 
 
@@ -52,14 +51,14 @@ def choose_images(
 
     Each is of another landmark; a value of fewer landmarks gets further images of them.
     """
-    keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *LANDMARK]]
+    keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *BY_LANDMARK]]
     ours = images[images["landmark_id"].isin(keyed["landmark_id"].unique())]
     ours = ours.assign(split=ours["split"].map(SPACE_OF_SPLIT))
-    ours["turn"] = ours.groupby(LANDMARK).cumcount()
-    found = keyed.drop_duplicates().merge(ours[ours["turn"] < per_value], on=LANDMARK)
-    found = found.sort_values(["key", "turn", *LANDMARK]).groupby("key").head(per_value)
-    names = landmarks[[*LANDMARK, "name"]]
-    return found.merge(names, on=LANDMARK, how="left").fillna({"name": ""})
+    ours["turn"] = ours.groupby(BY_LANDMARK).cumcount()
+    found = keyed.drop_duplicates().merge(ours[ours["turn"] < per_value], on=BY_LANDMARK)
+    found = found.sort_values(["key", "turn", *BY_LANDMARK]).groupby("key").head(per_value)
+    names = landmarks[[*BY_LANDMARK, "name"]]
+    return found.merge(names, on=BY_LANDMARK, how="left").fillna({"name": ""})
 
 
 def read_photos(

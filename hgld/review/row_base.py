@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hgld.hierarchy.decisions import ID_LENGTH, Decision, in_force, short_hash
+from hgld.hierarchy.decisions import ID_LENGTH, LETTERS, Decision, in_force, short_hash
 from hgld.words import single_blanks
 
 EDITABLE = ("decision", "supercategory", "kind", "note")
 PART = "-"  # between the parts of a base or an evidence
-NUMERALS = str.maketrans("0123456789", "ghijklmnop")  # spreadsheets leave letters as they are
 NONE = "g"  # instead of ids: the value had no decision
 
 
@@ -69,7 +68,7 @@ class Base:
 def base_of(key: str, heads: Sequence[Decision] = (), row: int = 0) -> Base:
     """Return the base of a row written from these heads of its value."""
     ids = "".join(sorted(head.id for head in heads)) or NONE
-    place = f"{row:d}".translate(NUMERALS)
+    place = f"{row:d}".translate(LETTERS)
     return Base(short_hash(key), hash_cells(cells_of(in_force(heads))), ids, place)
 
 

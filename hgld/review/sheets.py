@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import Vectors, columns_of
+from hgld.artifacts import BY_LANDMARK, Vectors, columns_of
 from hgld.artifacts.cells import guard_columns
 from hgld.artifacts.columns import records, single_blanks_all, table_of
 from hgld.config import ReviewOptions, StageContext
@@ -351,8 +351,8 @@ def require_decisions(
     found = decided.of_values(landmark_values)
     is_open = [not (d and d.decides) for d in found]
     open_rows = landmark_values[np.array(is_open, dtype=bool)]
-    total = len(landmark_values[["split", "landmark_id"]].drop_duplicates())
-    waiting = len(open_rows[["split", "landmark_id"]].drop_duplicates())
+    total = len(landmark_values[BY_LANDMARK].drop_duplicates())
+    waiting = len(open_rows[BY_LANDMARK].drop_duplicates())
     if not total or (total - waiting) / total >= options.min_coverage:  # 0.55 * 100 is above 55
         return
     values = value_keys(open_rows).nunique()
@@ -434,8 +434,8 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
 def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:
     """Return value key -> names of its first landmarks, each name once."""
     keyed = landmark_values.assign(key=value_keys(landmark_values))
-    named = keyed.merge(landmarks, on=["split", "landmark_id"], how="left")
+    named = keyed.merge(landmarks, on=BY_LANDMARK, how="left")
     named = named.assign(name=single_blanks_all(named["name"].fillna("")))
-    distinct = named.sort_values(["key", "split", "landmark_id"]).drop_duplicates(["key", "name"])
+    distinct = named.sort_values(["key", *BY_LANDMARK]).drop_duplicates(["key", "name"])
     joined = distinct.groupby("key").head(EXAMPLES).groupby("key")["name"].agg("; ".join)
     return {str(key): str(text) for key, text in joined.items()}

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from hgld.errors import DISK_FULL, HgldError, Resumable
 from hgld.file_lock import hold
+from hgld.hierarchy.scrape.verdict import LONGEST_PAUSE_S
 from hgld.home import home_folder
 
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
 LONGEST_BACKOFF_S = 120.0
-LONGEST_PAUSE_S = 1e9
 LINE = 60  # bytes of the file
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ColumnType, columns_of, read_csv, row_in_file
+from hgld.artifacts import BY_LANDMARK, ColumnType, columns_of, read_csv, row_in_file
 from hgld.artifacts.columns import records, single_blanks_all, table_of
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import ScrapeOptions, StageContext
@@ -50,7 +50,7 @@ def read_given(
         InvalidData: no such file or column, an id that is not a number, or occurs twice.
     """
     given = _read_table(options)
-    found = landmarks.merge(given, on=["split", "landmark_id"], how="left")
+    found = landmarks.merge(given, on=BY_LANDMARK, how="left")
     absent = found["instance_of"].isna()
     empty = found["instance_of"].eq("") & ~absent
     misses = pd.concat(

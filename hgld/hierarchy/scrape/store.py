@@ -19,17 +19,15 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hgld.errors import HgldError, Resumable, UsageError
 from hgld.file_lock import hold
 from hgld.hierarchy.scrape.answers import Item, Page, Statement
 from hgld.hierarchy.scrape.client import on_this_machine
-from hgld.hierarchy.scrape.route import Fact, Known, Redirect
+from hgld.hierarchy.scrape.route import Fact, Known, Redirect, SomeFact
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
-
-SomeFact = TypeVar("SomeFact", bound=Fact)
 
 VERSION = 3  # of what a fact holds; a store of another version starts over
 DAY_S = 86400
