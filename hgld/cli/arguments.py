@@ -62,6 +62,7 @@ Page = Annotated[
     Path | None, typer.Option("--page", metavar="FILE", help="Write a page with the photos.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Opened = Callable[[], "Runner"]  # opens the runner of a pipeline
 
 
 def out_option(help_line: str, metavar: str = "FILE") -> Any:
