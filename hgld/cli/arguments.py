@@ -70,9 +70,6 @@ def out_option(help_line: str, metavar: str = "FILE") -> Any:
     return typer.Option("--out", "-o", metavar=metavar, help=help_line)
 
 
-Opened = Callable[[], "Runner"]  # opens the runner of the pipeline that a command names
-
-
 def on_pipeline(body: Callable[..., None]) -> Callable[..., None]:
     """Return a command that calls ``body`` with a function that opens the runner of a pipeline.
 
