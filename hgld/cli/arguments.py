@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate
 
 import typer
 
@@ -70,7 +70,7 @@ def out_option(help_line: str, metavar: str = "FILE") -> Any:
     return typer.Option("--out", "-o", metavar=metavar, help=help_line)
 
 
-def on_pipeline(body: Callable[..., None]) -> Callable[..., None]:
+def on_pipeline(body: Callable[Concatenate[Opened, ...], None]) -> Callable[..., None]:
     """Return a command that calls ``body`` with a function that opens the runner of a pipeline.
 
     So the body can refuse its own arguments first. The command's arguments are PIPELINE, then those
