@@ -145,13 +145,15 @@ def paths_of_tree(tree: Tree) -> pd.DataFrame:
     def names_along(item: tuple[str, list[str]]) -> list[str]:
         return [tree.nodes[one]["name"] for one in item[1]]
 
+    split_ids = {leaf: tree.nodes[leaf]["name"].partition(":")[::2] for leaf in paths}
+    # of landmarks if all names are such, not of a class "16:9" or a "train:12" among others
+    are_landmarks = all(s in ID_SPACES and own.isdecimal() for s, own in split_ids.values())
     rows = []
     for number, (leaf, path) in enumerate(sorted(paths.items(), key=names_along)):
         facts = tree.nodes[leaf]
         text = dict(zip(names, (tree.nodes[one]["name"] for one in path), strict=True))
-        split, own = facts["name"].partition(":")[::2]
-        is_landmark = split in ID_SPACES and own.isdecimal()  # not a class such as "16:9"
-        known = {"split": split, "landmark_id": own} if is_landmark else {}
+        known = dict(zip(("split", "landmark_id"), split_ids[leaf], strict=True))
+        known = known if are_landmarks else {}
         row = {"split": "train", "landmark_id": number, **known, **facts}
         ids = zip(row["split"].split(), str(row["landmark_id"]).split(), strict=False)
         cell = json.dumps(text, ensure_ascii=False)

@@ -43,7 +43,7 @@ from hgld.words import spoken_name
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
 TOKENS = re.compile(r"\s*('(?:[^']|'')*'|[(),;:]|[^\s(),:;'\[\]]+|\[[^\]]*\])")
-PLAIN = re.compile(r"[^\s(),:;'\[\]_]+")  # Newick labels that need no quotes
+PLAIN = re.compile(r"[^\s(),:;'\[\]_\"\\]+")  # Newick labels that need no quotes
 
 
 def read_tree(path: Path) -> Tree:

@@ -116,6 +116,20 @@ def test_a_class_with_a_colon_in_its_name_is_no_id_of_a_landmark(tmp_path: Path)
     assert found["split"].tolist() == ["train", "train"] and found["landmark_id"].tolist() == [0, 1]
 
 
+def test_a_class_named_as_a_landmark_among_others_is_numbered_with_them(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("parent,child\ntop,red\ntop,train:1\n")
+    assert paths_of_tree(read_tree(tmp_path / "e.csv"))["landmark_id"].tolist() == [0, 1]
+    (tmp_path / "e.csv").write_text("parent,child\ntop,train:8\ntop,index:1\n")
+    found = paths_of_tree(read_tree(tmp_path / "e.csv"))
+    assert found[["split", "landmark_id"]].to_numpy().tolist() == [["index", 1], ["train", 8]]
+
+
+def test_newick_quotes_what_other_programs_read_as_a_quote_or_an_escape(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text('parent,child\ntop,"""x"""\ntop,a\\b\n')
+    write_tree(read_tree(tmp_path / "e.csv"), "newick", tmp_path / "x.nwk")
+    assert (tmp_path / "x.nwk").read_text() == """(('"x"','a\\b')top);\n"""
+
+
 def test_only_the_first_of_several_newick_trees_is_read_and_that_is_reported(
     tmp_path: Path,
 ) -> None:
