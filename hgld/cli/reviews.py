@@ -338,12 +338,13 @@ def check(
     """Check decisions for conflicts and unknown names.
 
     For hooks of git and for CI: the exit code is 3 if there are any, or ids in supersedes or undoes
-    that no row has. taxonomy.csv is read from the same folder.
+    that no row has. taxonomy.csv and its edits are read from the same folder.
     """
     from hgld.artifacts import declared_table, rows_in_file
     from hgld.config import load_pipeline
     from hgld.errors import InvalidData
     from hgld.hierarchy.decisions import check_decisions
+    from hgld.review.taxonomy import present_names
 
     is_pipeline = target.suffix == ".toml"
     path = load_pipeline(target, ()).labels / "decisions.csv" if is_pipeline else target
@@ -352,7 +353,10 @@ def check(
         declared_table(name).read(file)
         for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
     )
-    faults = check_decisions(decisions, taxonomy)
+    edits = declared_table("taxonomy_edits")
+    file = path.with_name(edits.file)
+    renamed = present_names(taxonomy, edits.read(file) if file.exists() else edits.empty())
+    faults = check_decisions(decisions, taxonomy, {old: now for old, (now, _) in renamed.items()})
     numbers = rows_in_file(path, len(decisions)) if faults else []  # reads the file again
     rows = [{"row": numbers[at], "fault": fault} for at, fault in faults]
     if as_json:

@@ -347,8 +347,12 @@ def sides_of(decisions: pd.DataFrame, sheet: pd.DataFrame) -> dict[str, list[Map
     }
 
 
-def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tuple[int, str]]:
+def check_decisions(
+    decisions: pd.DataFrame, taxonomy: pd.DataFrame, present: Mapping[str, str] | None = None
+) -> list[tuple[int, str]]:
     """Return the faults of decisions: place of the row from 0 on, and what is wrong.
+
+    ``present`` has the present names of renamed and merged supercategories, for the messages.
 
     A fault is a conflict, a name in ``supersedes`` or ``undoes`` that no row of the file has, or a
     decision in force whose supercategory or kind is not in the taxonomy.
@@ -367,5 +371,8 @@ def check_decisions(decisions: pd.DataFrame, taxonomy: pd.DataFrame) -> list[tup
         elif decision.places and (
             fault := fault_of_place(decision.supercategory, decision.kind, kinds)
         ):
+            name, now = decision.supercategory, (present or {}).get(decision.supercategory)
+            if now and name not in kinds:  # decided on a branch without the edit
+                fault = f"supercategory {name!r} is {now!r} now; decide the value again"
             faults.append((decision.place, f"'{decision.key}': {fault}"))
     return sorted(faults)

@@ -381,6 +381,13 @@ def test_a_file_of_decisions_is_checked_for_names_and_ids(
     said = capsys.readouterr().err
     assert "row 2: 'pub': supercategory 'chruch' is not in taxonomy.csv; did you mean" in said
     assert "row 3: 'inn' replaces abcdefgh, which is no row of the file" in said
+    (tmp_path / "taxonomy_edits.csv").write_text(
+        "entry,action,table,key,column,before,after,who,when\n"
+        "e1 taxonomy,rename,taxonomy,chruch,supercategory,chruch,church,ben,2026-01-01\n"
+    )
+    assert tool("check", tmp_path / "decisions.csv") == 3  # decided on a branch without the rename
+    now = "row 2: 'pub': supercategory 'chruch' is 'church' now; decide the value again"
+    assert now in capsys.readouterr().err
     rows = (f"v{i},label,drop,,,a,2026-01-01,,abcdefgh\n" for i in range(60))
     (tmp_path / "decisions.csv").write_text(head + "".join(rows))
     assert tool("check", tmp_path / "decisions.csv") == 3
