@@ -13,9 +13,12 @@ import pytest
 
 from hgld.cli import app, guarded
 from hgld.cli.arguments import open_runner
+from hgld.errors import InvalidData
 from hgld.file_lock import hold, is_held
 from hgld.pipeline import running
+from hgld.pipeline.lock import Lock
 from hgld.pipeline.running import RunningStage, read_running, record_running
+from hgld.pipeline.stages import STAGES
 from hgld.tasks import track
 
 AT_WORK = """
@@ -144,6 +147,16 @@ def test_status_says_why_a_stage_failed(tmp_path: Path, capsys: pytest.CaptureFi
     assert guarded(lambda: app(["status", *command, "--json"])) == 0
     states = json.loads(capsys.readouterr().out)
     assert code == 3 and states["collect"] == {"state": "missing", "reasons": [f"failed: {line}"]}
+
+
+def test_of_an_error_of_many_lines_the_first_two_are_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
+    lock, workspace = Lock(tmp_path / "lock.json"), open_runner(file, [], tmp_path).workspace
+    lock.start(STAGES[0])
+    rows = (f"  row {i}: x" for i in range(3, 9))
+    lock.fail(STAGES[0], InvalidData("a.csv row 2: one", *rows), workspace)
+    assert lock.stages[STAGES[0].name]["failed"] == "a.csv row 2: one; row 3: x; and 5 more"
 
 
 def test_a_look_at_the_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:

@@ -26,13 +26,14 @@ from hgld.artifacts import (
 from hgld.config import Options, Pipeline, default_work, without_folders
 from hgld.errors import HgldError, Resumable
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, single_blanks, some_of
 
 State = Literal["fresh", "stale", "missing", "running", "waiting"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
 STOPPED = "was stopped on the way"
 SHOWN = 80  # characters of an option's value in a reason
+SHOWN_LINES = 2  # of an error in a reason
 COUNTED_BY_TIME = 64 << 20  # source files above this size are compared by size and time
 
 
@@ -146,7 +147,8 @@ class Lock:
         """
         record = self.stages.get(stage.name, {})
         if record.get("at_work") and not isinstance(error, Resumable):
-            record["failed"] = single_blanks(str(error)) or type(error).__name__
+            lines = [single_blanks(line) for line in str(error).splitlines()]
+            record["failed"] = some_of(lines, SHOWN_LINES, "; ") or type(error).__name__
             # The stage's own error must be reported, not one of these.
             with suppress(OSError, HgldError):
                 if self._is_untouched(stage, workspace):

@@ -166,7 +166,8 @@ class Runner:
         what = (
             f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
             if maker
-            else (f"it is written by a person: {', '.join(getattr(artifact, 'columns', ()))}")
+            else "it is written by a person: a CSV with the header "
+            f"{','.join(getattr(artifact, 'columns', ()))}, at first without rows"
         )
         raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
 

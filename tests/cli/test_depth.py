@@ -326,6 +326,16 @@ def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
     assert len(rows_of(folder / "work" / "hierarchy.csv")) == 12
 
 
+def test_a_missing_taxonomy_is_asked_for_with_its_header(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    (folder / "labels" / "taxonomy.csv").unlink()
+    assert hgld(folder, "embed") == 1
+    said = capsys.readouterr().err
+    assert "the header supercategory,kind,definition, at first without rows" in said
+
+
 @pytest.mark.parametrize("by", ["propose", "sheet"])
 def test_a_level_is_added_to_a_taxonomy_that_has_levels_above(
     folder: Path, by: str, capsys: pytest.CaptureFixture[str]
