@@ -7,6 +7,7 @@ changes it; ``hgld.shards.ImageLoader`` gives each image once.
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -81,6 +82,8 @@ class RetrievalFromGallery(Metric):
         self.add_state("sums", zeros, dist_reduce_fx="sum")
         self.add_state("counts", zeros.long(), dist_reduce_fx="sum")
         self.add_state("inverted", torch.zeros(2).long(), dist_reduce_fx="sum")
+        # MetricCollection computes metrics as one whose states are equal after the first batch
+        self.add_state("identity", torch.tensor([*uuid4().bytes]), dist_reduce_fx="max")
 
     def update(self, query: Tensor, query_labels: Tensor) -> None:
         """Add a batch: (Q, D) embeddings, (Q, L) label paths."""

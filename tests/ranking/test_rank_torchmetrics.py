@@ -36,6 +36,29 @@ def test_queries_that_come_in_batches_have_the_means_of_all() -> None:
     assert not metric.counts.any()
 
 
+def test_metrics_of_a_collection_are_computed_one_by_one() -> None:
+    """Those that were equal after the first batch were taken for one."""
+    from torchmetrics import MetricCollection  # it imports torchvision, as hgld's module does
+
+    vectors, labels = torch.eye(4), torch.arange(4)[:, None]
+    found, alone = (
+        {
+            "one": RetrievalFromGallery(["R@1"], vectors, labels),
+            "other": RetrievalFromGallery(["R@1"], vectors, labels[[0, 1, 3, 2]]),
+            "last": RetrievalFromGallery(["P@2"], vectors, labels),
+        }
+        for _ in range(2)
+    )
+    collection = MetricCollection(found)
+    for part in torch.arange(4).split(2):
+        for metric in (collection, *alone.values()):
+            metric.update(vectors[part], labels[part])
+    expected = [value.item() for metric in alone.values() for value in metric.compute().values()]
+    assert expected == [1.0, 0.5, 0.5]
+    values = collection.compute()
+    assert [values["one_R@1"], values["other_R@1"], values["last_P@2"]] == expected
+
+
 def test_levels_that_weigh_less_are_warned_of_once(recwarn: pytest.WarningsRecorder) -> None:
     labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
     warnings.simplefilter("always")
