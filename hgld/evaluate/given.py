@@ -128,7 +128,8 @@ def read_given(path: Path) -> Given:
         ".parquet": _read_parquet,
     }.get(path.suffix)
     if reader is None:
-        raise InvalidData(f"{path}: expected embeddings as .npy, .npz or .parquet")
+        raise InvalidData(f"{path}: expected embeddings as .npy, .npz or .parquet; "
+                          "numpy.savez(FILE, vectors=VECTORS, ids=IDS) writes them")  # fmt: skip
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected embeddings as .npy, .npz or .parquet")
     try:

@@ -321,7 +321,7 @@ def test_sides_that_do_not_fit_together_are_one_line_each(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
-        ("a.txt", b"", r"expected embeddings as \.npy, \.npz or \.parquet"),
+        ("a.txt", b"", r"expected embeddings as \.npy, \.npz or \.parquet; numpy\.savez\(FILE"),
         ("a.npy", None, "no such file"),
         ("a.npy", b"\x80\x04K\x01.", "not readable as embeddings"),  # a pickle
         ("a.npz", b"PK", "not readable as embeddings"),
