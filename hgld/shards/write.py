@@ -146,6 +146,7 @@ def export_shards(
             if remote is not None:
                 remote.finish()
         left_out = labelled.reasons + Counter(row["reason"] for row in undecodable)
+        left_out.pop("removed", None)  # the user's own list asked for these
         if left_out:
             say(f"left out: {count_reasons(left_out)}; export_dropped.parquet names the images")
         declared = declared_table("export_dropped")
