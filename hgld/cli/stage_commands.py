@@ -326,6 +326,9 @@ def _review(
             conflicts = sum(change.kind == "conflict" for change in applied.changes)
             path = runner.workspace.path("decisions")
             typer.echo(f"{count_text(added, 'decision')} added to {path}", err=True)
+            if applied.edits:
+                said = f"{count_text(len(applied.edits), 'value')} put into other clusters"
+                typer.echo(f"{said}, in {runner.workspace.path('cluster_edits').name}", err=True)
             if conflicts:
                 typer.echo(
                     f"{count_text(conflicts, 'value')} decided differently by others since the "

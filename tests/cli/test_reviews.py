@@ -373,6 +373,18 @@ def test_applying_with_other_options_makes_no_other_clusters(
     assert len(rows_of(desk / "labels" / "cluster_edits.csv")) == 2
 
 
+def test_an_apply_counts_the_values_that_it_puts_into_other_clusters(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    merge = {"action": "merge", "into": cluster_of(desk, "lake")}
+    fill_clusters(desk / "work" / "review_clusters.csv", inn=merge)
+    capsys.readouterr()
+    hgld(desk, "review", "--apply")
+    said = capsys.readouterr().err
+    assert "0 decisions added" in said
+    assert "2 values put into other clusters, in cluster_edits.csv" in said
+
+
 def test_no_clustering_loses_a_decision(desk: Path) -> None:
     all_of_it = {**PLACES, "pub": "restaurant", "inn": "drop"}
     fill(desk / "work" / "review.csv", all_of_it)
