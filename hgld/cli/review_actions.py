@@ -458,6 +458,9 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     """
     options, stage = runner.workspace.pipeline.cluster, runner.stage("review")
     levels = options.levels
+    if reasons := judge(runner.stage("cluster"), runner.lock, runner.workspace).reasons:
+        file = runner.workspace.pipeline_file
+        say(f"the clusters are stale ({reasons[0]}); `hgld cluster {file}` makes them again")
     columns = [f"level_{name}" for name in levels[:-1]]
     summary = runner.read("cluster_summary", stage)
     if not set(columns) <= set(summary):

@@ -300,7 +300,9 @@ def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
         assert all(len(set(path)) == len(path) for path in paths)
     assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
     assert rows_of(taxonomy) == []
+    assert "stale" not in capsys.readouterr().err
     assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 0
+    assert "the clusters are stale (cluster.above: [2, 3] -> [])" in capsys.readouterr().err
     assert hgld(folder, "cluster", "--set", "cluster.above=[]") == 0
     capsys.readouterr()
     assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 2
