@@ -37,7 +37,29 @@ except ImportError:
     raise HgldError(message) from None
 
 
-class RetrievalFromGallery(Metric):
+class _Retrieval(Metric):
+    """Metrics by name, in the precision of the given embeddings.
+
+    A module that holds one may be converted to half precision; gallery and sums would be rounded.
+    """
+
+    full_state_update = False
+
+    def __init__(
+        self, names: Sequence[str], level_names: Sequence[str] | None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        parse_all(names)  # checks them
+        self.names, self.level_names = tuple(names), level_names
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
+    ) -> torch.nn.Module:
+        """Move all tensors to the device that a conversion gives; they keep their precision."""
+        return super()._apply(lambda one: one.to(fn(one.new_zeros(1)).device), exclude_state)
+
+
+class RetrievalFromGallery(_Retrieval):
     """Means over queries that search one fixed gallery.
 
     Each batch of queries is ranked when it comes, so only sums and counts are kept.
@@ -56,7 +78,6 @@ class RetrievalFromGallery(Metric):
         {'R@1': 0.5, 'AP:1': 0.58}
     """
 
-    full_state_update = False
     gallery: Tensor
     gallery_labels: Tensor
     sums: Tensor
@@ -71,9 +92,7 @@ class RetrievalFromGallery(Metric):
         level_names: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
-        parse_all(names)  # checks them
-        self.names, self.level_names = tuple(names), level_names
+        super().__init__(names, level_names, **options)
         check_tensors(gallery=gallery)
         check_labels(gallery_labels, len(gallery), None, "gallery_")
         self.register_buffer("gallery", gallery, persistent=False)
@@ -108,7 +127,7 @@ class RetrievalFromGallery(Metric):
         return found
 
 
-class MutualRetrieval(Metric):
+class MutualRetrieval(_Retrieval):
     """Means over images that each search all others.
 
     It keeps all embeddings, of all processes when it computes, since a query needs all of them.
@@ -128,16 +147,13 @@ class MutualRetrieval(Metric):
         1.0
     """
 
-    full_state_update = False
     embeddings: list[Tensor]
     labels: list[Tensor]
 
     def __init__(
         self, names: Sequence[str], level_names: Sequence[str] | None = None, **options: Any
     ) -> None:
-        super().__init__(**options)
-        parse_all(names)  # checks them
-        self.names, self.level_names = tuple(names), level_names
+        super().__init__(names, level_names, **options)
         self.add_state("embeddings", [], dist_reduce_fx="cat")
         self.add_state("labels", [], dist_reduce_fx="cat")
 

@@ -59,6 +59,25 @@ def test_metrics_of_a_collection_are_computed_one_by_one() -> None:
     assert [values["one_R@1"], values["other_R@1"], values["last_P@2"]] == expected
 
 
+@pytest.mark.parametrize("convert", ["half", "bfloat16", "to"])
+def test_a_metric_keeps_its_precision_in_a_module_of_half_precision(convert) -> None:
+    """Lightning's bf16-true: sums of queries had three digits, and R@1 was above 1."""
+    (query, q_labels), (gallery, g_labels) = images(), images(40, 1)
+    metrics_of = RetrievalFromGallery(NAMES, gallery, g_labels), MutualRetrieval(NAMES)
+    module = torch.nn.ModuleList(metrics_of)
+    metrics_of[1].update(query, q_labels)
+    getattr(module, convert)(*[torch.bfloat16] * (convert == "to"))
+    for _ in range(20):
+        metrics_of[0].update(query, q_labels)
+    expected = (
+        metrics.evaluate(query, q_labels, gallery, g_labels, NAMES),
+        metrics.evaluate(query, q_labels, query, q_labels, NAMES, exclude_self=True),
+    )
+    for metric, one in zip(metrics_of, expected, strict=True):
+        found = {name: float(value) for name, value in metric.compute().items()}
+        assert found == pytest.approx(one.mean())
+
+
 def test_levels_that_weigh_less_are_warned_of_once(recwarn: pytest.WarningsRecorder) -> None:
     labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
     warnings.simplefilter("always")
