@@ -198,17 +198,24 @@ def map_tasks(
         results = list(track(mapped, label, len(tasks)))
         finished = True
         return results
+    except (KeyboardInterrupt, SystemExit):  # a stop request waits for no task of minutes
+        _kill(workers)
+        raise
     except BrokenProcessPool:
         # The executor ends the others by SIGTERM, which they ignore, and waits for them; they may
         # wait for a lock that the dead one holds.
-        for process in workers._processes.values():
-            process.kill()
+        _kill(workers)
         raise Resumable(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
     finally:  # after an error, wait: no worker may still write when the caller reports it
         workers.shutdown(wait=not finished, cancel_futures=True)
+
+
+def _kill(workers: ProcessPoolExecutor) -> None:
+    for process in workers._processes.values():
+        process.kill()
 
 
 def start_aside(function: Callable[[], object]) -> BaseProcess:

@@ -38,6 +38,23 @@ def test_a_dead_worker_is_noticed() -> None:
         map_tasks(die, [1, 2], "Squares", 2)
 
 
+def test_a_stop_request_does_not_wait_for_the_tasks_that_run() -> None:
+    code = """if True:
+        import os, signal, threading, time
+        from hgld import cli
+        from hgld.tasks import map_tasks
+        @cli.app.command("work")
+        def work():
+            stop = threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM))
+            stop.start()
+            map_tasks(time.sleep, [50, 50, 50], "Work", 2)
+        cli.main()"""
+    command = [sys.executable, "-c", code, "work"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    says = "hgld: stopped by SIGTERM; the same command goes on from here\n"
+    assert (done.returncode, done.stderr) == (75, says)
+
+
 def kill_the_idle_one(task: tuple[int, Path]) -> None:
     number, folder = task
     (folder / str(os.getpid())).touch()
