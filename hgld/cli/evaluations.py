@@ -646,9 +646,8 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     rose = found.by_query[found.by_query["difference"] > 0].head(rows)
     fell = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     gained, lost = (fell, rose) if lower_is_better(found.metric) else (rose, fell)
-    width = max(
-        IMAGE, *(columns_of(name) + 1 for part in (rose, fell) for name in part["image_id"])
-    )
+    names = [*rose["image_id"], *fell["image_id"]]
+    width = max([IMAGE, *(columns_of(name) + 1 for name in names)])
     for title, part in (("gained most", gained), ("lost most", lost)):
         if len(part):
             yield f"\n{f'{title} ({found.metric})':<{width}}{'A':>7}{'B':>7}{'B - A':>8}"

@@ -242,6 +242,14 @@ def test_compare_aligns_long_ids(tmp_path: Path, capsys) -> None:
     assert len(tables) == 4 and {columns_of(line) for line in tables} == {61 + 22}
 
 
+def test_compare_of_equal_values_names_no_query(tmp_path: Path, capsys) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("image_id,class,AP\nx,p,0.5\ny,q,0.25\n")
+    assert hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "b.csv") == 0
+    said = capsys.readouterr().out
+    assert "+0.0 to +0.0" in said and "gained most" not in said and "lost most" not in said
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
