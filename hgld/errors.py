@@ -90,7 +90,7 @@ class Resumable(HgldError):
 def is_of_system(error: Exception) -> bool:
     """Whether a file could not be read for want of a permission, memory, threads or open files.
 
-    Readers wrap such errors in many classes, but keep the system's words.
+    Readers wrap such errors in many classes, but keep the system's words, or raise ``MemoryError``.
 
     Example:
         >>> is_of_system(RuntimeError("unable to mmap 8 bytes: Cannot allocate memory (12)"))
@@ -98,7 +98,8 @@ def is_of_system(error: Exception) -> bool:
         >>> is_of_system(OSError("Couldn't deserialize thrift"))
         False
     """
-    return any(os.strerror(number) in str(error) for number in OF_SYSTEM)
+    words = (os.strerror(number) for number in OF_SYSTEM)
+    return isinstance(error, MemoryError) or any(text in str(error) for text in words)
 
 
 def unreadable(path: Path, kind: str, error: Exception, advice: str) -> HgldError:
@@ -110,7 +111,7 @@ def unreadable(path: Path, kind: str, error: Exception, advice: str) -> HgldErro
         error: of the reader.
         advice: on a damaged file, such as to make it again.
     """
-    reason = " ".join(str(error).split())
+    reason = " ".join(str(error).split()) or type(error).__name__
     if is_of_system(error):
         return HgldError(f"{path}: cannot be read ({reason}); correct that and run it again")
     return InvalidData(f"{path}: not a readable {kind} ({reason}); {advice}")

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from errno import EAGAIN
+from errno import EAGAIN, ENOMEM
 from itertools import groupby
 from threading import Timer
 from typing import Annotated, Any
@@ -31,7 +31,9 @@ INTERRUPTED = 130
 REPEATED_S = 0.05  # until a request to stop that was dropped is sent again
 NO_MEMORY = "out of memory; give the process more (ulimit -v, the limit of the job)"
 NO_THREAD = "no more threads or processes can start; allow more (ulimit -u, the limit of the job)"
-LACKS = {  # words of an error that is not an OSError -> what is lacking, and what to do
+FULL = {**DISK_FULL, EAGAIN: NO_THREAD, ENOMEM: NO_MEMORY}  # errno of an OSError
+LACKS = {  # words of another error -> what is lacking, and what to do
+    "allocate memory": NO_MEMORY,
     "failed to map segment": NO_MEMORY,  # a library does not fit
     "can't start new thread": NO_THREAD,
 }
@@ -133,7 +135,7 @@ def guarded(command: Callable[[], object]) -> int:
         print_wrapped(f"hgld: {error}", 6, err=True)
         return error.exit_code
     except OSError as error:
-        full = DISK_FULL.get(error.errno or 0) or (NO_THREAD if error.errno == EAGAIN else "")
+        full = FULL.get(error.errno or 0, "")
         what = f"{full} and run the same command again" if full else error.strerror or error
         typer.echo(f"hgld: {f'{error.filename}: ' * bool(error.filename)}{what}", err=True)
         return Resumable.exit_code if full else 1

@@ -171,7 +171,7 @@ class _Connection(BaseHTTPRequestHandler):
         except HgldError as error:
             self._refuse(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
         except OSError as error:
-            reason = "the disk is full" if error.errno in DISK_FULL else error.strerror
+            reason = DISK_FULL.get(error.errno or 0, error.strerror)
             text = f"{error.filename or 'review'}: {reason}; nothing was saved, it is tried again"
             self.server.notice(text)
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, text)

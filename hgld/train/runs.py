@@ -340,7 +340,7 @@ def _checkpoint_of(run: Path) -> dict[str, Any] | None:
         facts = {"made_from": str(found["made_from"]), "step": int(found["step"])}
         return {**found, **facts, LOSSES: str(found[LOSSES]), UNDECODABLE: found[UNDECODABLE]}
     except Exception as error:  # a damaged file makes torch raise many classes of errors
-        if isinstance(error, MemoryError) or is_of_system(error):
+        if is_of_system(error):
             raise  # else an undamaged checkpoint would be deleted
         return None
 

@@ -351,11 +351,13 @@ def test_a_file_beyond_the_limit_of_its_size_is_one_line_and_resumable(
     ("error", "says"),
     [
         (MemoryError(), "out of memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory"),
+        (RuntimeError("unable to mmap 8 bytes: Cannot allocate memory (12)"), "out of memory"),
         (ImportError("libx.so: failed to map segment from shared object"), "out of memory"),
         (RuntimeError("can't start new thread"), "no more threads or processes can start"),
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "no more threads"),
     ],
-    ids=["data", "library", "thread", "process"],
+    ids=["data", "map", "tensor", "library", "thread", "process"],
 )
 def test_a_lack_of_memory_or_threads_is_one_line_and_resumable(
     error: Exception, says: str, capsys: pytest.CaptureFixture[str]

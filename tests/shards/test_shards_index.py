@@ -66,14 +66,22 @@ def test_a_damaged_index_is_said_to_be_so(shards: Path) -> None:
         read_index(shards)
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), ".*Too many open files"),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), "malloc of size 64 failed"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
 def test_an_index_that_cannot_be_read_now_is_not_called_damaged(
-    shards: Path, monkeypatch: pytest.MonkeyPatch
+    shards: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        raise error
 
     monkeypatch.setattr("pyarrow.parquet.ParquetFile.__init__", refuse)
-    with pytest.raises(HgldError, match=r"index\.parquet: cannot be read \(.*Too many") as raised:
+    with pytest.raises(HgldError, match=rf"index\.parquet: cannot be read \({says}\)") as raised:
         read_index(shards)
     assert "delete" not in str(raised.value)
 
