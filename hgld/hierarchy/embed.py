@@ -21,7 +21,7 @@ from hgld.artifacts.columns import records
 from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.vector_clusters import find_unread
+from hgld.hierarchy.unread_labels import find_unread
 from hgld.model import load_text_encoder
 from hgld.tasks import say, track
 from hgld.words import count_text, single_blanks, some_of

@@ -17,6 +17,7 @@ from hgld.artifacts.columns import records, table_of
 from hgld.config import HintOptions, StageContext
 from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import fault_of_place, kinds_of
+from hgld.hierarchy.scrape.ancestors import steps_up
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.subclasses import (
     Graph,
@@ -24,7 +25,6 @@ from hgld.hierarchy.scrape.subclasses import (
     ask_superclasses,
     walk_up,
 )
-from hgld.hierarchy.scrape.walks import steps_up
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks, some_of
 

@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.artifacts import KINDS, row_in_file
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, require_no_faults
-from hgld.hierarchy.scrape.walks import steps_up
+from hgld.hierarchy.scrape.ancestors import steps_up
 from hgld.words import nearest, single_blanks
 
 

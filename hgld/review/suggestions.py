@@ -29,8 +29,8 @@ from hgld.artifacts import Vectors
 from hgld.artifacts.columns import records
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decision
-from hgld.hierarchy.scrape.walks import shared_ancestors
-from hgld.hierarchy.vector_clusters import find_unread
+from hgld.hierarchy.scrape.ancestors import shared_ancestors
+from hgld.hierarchy.unread_labels import find_unread
 from hgld.words import single_blanks
 
 DROP = "drop"  # as a suggestion: that the value is to be dropped

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hgld.hierarchy.vector_clusters import find_unread
+from hgld.hierarchy.unread_labels import find_unread
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from typing import Any, NoReturn, TypeVar
 from unicodedata import normalize
 from urllib.parse import unquote
 
+from hgld.hierarchy.scrape.chains import chain_of, is_circular
 from hgld.hierarchy.scrape.titles import as_stored
-from hgld.hierarchy.scrape.walks import chain_of, is_circular
 from hgld.words import single_blanks
 
 CATEGORY_CLASS = "Q4167836"  # "Wikimedia category": the item describes the page, not its topic

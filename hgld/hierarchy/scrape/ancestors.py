@@ -1,32 +1,9 @@
-"""Walks from key to key: chains of redirects and of new names, and the ancestors of classes."""
+"""Ancestors of the classes of values in Wikidata, and those that several values share."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pandas as pd
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-def chain_of(key: Key, following: Mapping[Key, Key]) -> list[Key]:
-    """Return a key, the key that follows it, and so on; a circle ends with its first repeated key.
-
-    Redirects of pages, renamed supercategories and merged clusters are such chains.
-
-    Example:
-        >>> chain_of("a", {"a": "b", "b": "c"}), chain_of("a", {"a": "b", "b": "a"})
-        (['a', 'b', 'c'], ['a', 'b', 'a'])
-    """
-    chain = [key]
-    while chain[-1] in following and chain[-1] not in chain[:-1]:
-        chain.append(following[chain[-1]])
-    return chain
-
-
-def is_circular(chain: list[Key]) -> bool:
-    """Whether a chain ends in a circle."""
-    return chain[-1] in chain[:-1]
 
 
 def steps_up(
@@ -56,7 +33,7 @@ def steps_up(
 def shared_ancestors(
     class_ids: Sequence[str], ancestry: pd.DataFrame, most_hops: int | None = None
 ) -> tuple[list[dict[str, int]], Counter[str]]:
-    """Return the ancestors in Wikidata that are above several of the classes.
+    """Return the ancestors that are above several of the classes.
 
     Args:
         class_ids: of the values; empty for values without one.
