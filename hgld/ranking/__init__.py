@@ -3,8 +3,8 @@
 ``levels`` computes how many levels two label paths share, ``steps`` has smooth steps for
 differentiable ranks, ``losses`` the training losses and ``metrics`` the reported metrics; ``parts``
 ranks a gallery that is split into parts, and ``interchange`` reads and writes rankings of other
-programs. It imports only torch and numpy; modules and kernels are loaded on first use, so that what
-asks ``lower_is_better`` waits for no torch.
+programs. It imports only torch and numpy, and modules and kernels only on first use:
+``lower_is_better`` needs no torch, which takes a second to load.
 """
 
 import re

@@ -548,7 +548,7 @@ def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dic
             below = [path for path in names if path[:depth] == above and len(path) > depth]
             members = [path[-1] for path in below if len(path) == len(levels)]
             taken = {names[path].casefold() for path in below} | beside
-            joined = (", ".join(members[:count]) for count in range(2, len(members) + 1))
+            joined = (", ".join(members[:most]) for most in range(2, len(members) + 1))
             level = f"{above[-1]} ({levels[depth - 1]}"
             told = chain([f"{level})"], (f"{level} {number})" for number in count(2)))
             free = (n for n in chain([above[-1]], joined, told) if n.casefold() not in taken)

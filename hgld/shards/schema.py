@@ -74,7 +74,7 @@ def numbered_levels(count: int) -> list[str]:
 
 
 def level_columns(index: pd.DataFrame) -> list[str]:
-    """Return those of these columns that an index has.
+    """Return the names of the columns of class numbers of an index, coarse to fine.
 
     Example:
         >>> level_columns(pd.DataFrame(columns=["key", "level_1", "level_2", "level_name"]))
