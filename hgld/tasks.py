@@ -210,7 +210,11 @@ def map_tasks(
             "run the same command again"
         ) from None
     finally:  # after an error, wait: no worker may still write when the caller reports it
-        workers.shutdown(wait=not finished, cancel_futures=True)
+        try:
+            workers.shutdown(wait=not finished, cancel_futures=True)
+        except (KeyboardInterrupt, SystemExit):
+            _kill(workers)  # else Python would wait for them as it ends
+            raise
 
 
 def _kill(workers: ProcessPoolExecutor) -> None:

@@ -38,16 +38,24 @@ def test_a_dead_worker_is_noticed() -> None:
         map_tasks(die, [1, 2], "Squares", 2)
 
 
-def test_a_stop_request_does_not_wait_for_the_tasks_that_run() -> None:
-    code = """if True:
+def fail_or_sleep(seconds: int) -> None:
+    if not seconds:
+        raise ValueError
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize("first", [50, 0], ids=["at work", "after an error"])
+def test_a_stop_request_does_not_wait_for_the_tasks_that_run(first: int) -> None:
+    code = f"""if True:
         import os, signal, threading, time
         from hgld import cli
         from hgld.tasks import map_tasks
+        from tests.test_tasks import fail_or_sleep
         @cli.app.command("work")
         def work():
-            stop = threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM))
+            stop = threading.Timer(8, os.kill, (os.getpid(), signal.SIGTERM))
             stop.start()
-            map_tasks(time.sleep, [50, 50, 50], "Work", 2)
+            map_tasks(fail_or_sleep, [{first}, 50, 50], "Work", 2)
         cli.main()"""
     command = [sys.executable, "-c", code, "work"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=40)
