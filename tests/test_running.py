@@ -1,5 +1,6 @@
 """What ``hgld status`` shows of a stage that runs in another process."""
 
+import errno
 import json
 import re
 import subprocess
@@ -157,6 +158,16 @@ def test_of_an_error_of_many_lines_the_first_two_are_the_reason(tmp_path: Path) 
     rows = (f"  row {i}: x" for i in range(3, 9))
     lock.fail(STAGES[0], InvalidData("a.csv row 2: one", *rows), workspace)
     assert lock.stages[STAGES[0].name]["failed"] == "a.csv row 2: one; row 3: x; and 5 more"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_full_disk_stops_a_stage_and_does_not_fail_it(tmp_path: Path, number: int) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
+    lock, workspace = Lock(tmp_path / "lock.json"), open_runner(file, [], tmp_path).workspace
+    lock.start(STAGES[0])
+    lock.fail(STAGES[0], OSError(number, "no"), workspace)
+    assert ("failed" in lock.stages[STAGES[0].name]) == (number == errno.EACCES)
 
 
 def test_a_look_at_the_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:

@@ -140,6 +140,10 @@ def read_given(path: Path) -> Given:
         raise InvalidData(f"{path}: not readable as embeddings ({one_line(error)})") from None
     _require_shape(given)
     require_finite(given.vectors, str(path), partial(name_row, given.ids))
+    zero = np.flatnonzero(~given.vectors.any(axis=1))
+    if len(zero):
+        say(f"{path}: {len(zero):,} of {len(given):,} embeddings hold zeros only, first "
+            f"{name_row(given.ids, int(zero[0]))}; all images are as near to them")  # fmt: skip
     return given
 
 

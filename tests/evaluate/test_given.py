@@ -301,6 +301,14 @@ def test_nan_is_told_with_the_first_image(tmp_path: Path) -> None:
         read_given(write(tmp_path, "npz", vectors))
 
 
+def test_zero_embeddings_are_told_with_the_first_image(tmp_path: Path) -> None:
+    vectors, said = VECTORS.copy(), list[str]()
+    vectors[1:3] = 0
+    with watched_by(None, said.append):
+        read_given(write(tmp_path, "npz", vectors))
+    assert len(said) == 1 and "2 of 4 embeddings hold zeros only, first p1 (row 1)" in said[0]
+
+
 def test_sides_that_do_not_fit_together_are_one_line_each(tmp_path: Path) -> None:
     given = read_given(write(tmp_path, "npz"))
     (tmp_path / "wide").mkdir()
