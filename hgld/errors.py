@@ -26,6 +26,14 @@ DISK_FULL = {  # errno of an OSError -> what is full, and what to do
     EDQUOT: "the disk quota is used up; make space",
     EFBIG: "larger than a file may become here; raise the limit (ulimit -f)",
 }
+NO_MEMORY = "out of memory; give the process more (ulimit -v, the limit of the job)"
+NO_THREAD = "no more threads or processes can start; allow more (ulimit -u, the limit of the job)"
+SHORT_BY_ERRNO = {**DISK_FULL, EAGAIN: NO_THREAD, ENOMEM: NO_MEMORY}
+SHORT_BY_WORDS = {  # words of an ImportError or RuntimeError -> likewise
+    "allocate memory": NO_MEMORY,
+    "failed to map segment": NO_MEMORY,  # a library does not fit
+    "can't start new thread": NO_THREAD,
+}
 
 
 class HgldError(Exception):
@@ -100,6 +108,21 @@ def is_of_system(error: Exception) -> bool:
     """
     words = (os.strerror(number) for number in OF_SYSTEM)
     return isinstance(error, MemoryError) or any(text in str(error) for text in words)
+
+
+def shortage(error: Exception) -> str:
+    """Return what the system is short of and what to do, if that is the error; else nothing.
+
+    Example:
+        >>> shortage(OSError(ENOSPC, "No space left on device")), shortage(ValueError("x"))
+        ('the disk is full; make space', '')
+    """
+    if isinstance(error, MemoryError):
+        return NO_MEMORY
+    if isinstance(error, OSError):
+        return SHORT_BY_ERRNO.get(error.errno or 0, "")
+    words = SHORT_BY_WORDS if isinstance(error, ImportError | RuntimeError) else ()
+    return next((SHORT_BY_WORDS[text] for text in words if text in str(error)), "")
 
 
 def unreadable(path: Path, kind: str, error: Exception, advice: str) -> HgldError:

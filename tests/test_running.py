@@ -14,7 +14,7 @@ import pytest
 
 from hgld.cli import app, guarded
 from hgld.cli.arguments import open_runner
-from hgld.errors import InvalidData
+from hgld.errors import HgldError, InvalidData
 from hgld.file_lock import hold, is_held
 from hgld.pipeline import running
 from hgld.pipeline.lock import Lock
@@ -160,14 +160,26 @@ def test_of_an_error_of_many_lines_the_first_two_are_the_reason(tmp_path: Path) 
     assert lock.stages[STAGES[0].name]["failed"] == "a.csv row 2: one; row 3: x; and 5 more"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
-def test_a_full_disk_stops_a_stage_and_does_not_fail_it(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "fails"),
+    [
+        (OSError(errno.ENOSPC, "no"), False),
+        (OSError(errno.ENOMEM, "no"), False),
+        (MemoryError(), False),
+        (RuntimeError("can't start new thread"), False),
+        (OSError(errno.EACCES, "no"), True),
+        (HgldError("x: cannot be read (Cannot allocate memory)"), True),
+    ],
+)
+def test_a_full_disk_or_a_lack_of_memory_stops_a_stage_and_does_not_fail_it(
+    tmp_path: Path, error: Exception, fails: bool
+) -> None:
     file = tmp_path / "own.toml"
     file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
     lock, workspace = Lock(tmp_path / "lock.json"), open_runner(file, [], tmp_path).workspace
     lock.start(STAGES[0])
-    lock.fail(STAGES[0], OSError(number, "no"), workspace)
-    assert ("failed" in lock.stages[STAGES[0].name]) == (number == errno.EACCES)
+    lock.fail(STAGES[0], error, workspace)
+    assert ("failed" in lock.stages[STAGES[0].name]) == fails
 
 
 def test_a_look_at_the_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:

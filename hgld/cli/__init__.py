@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from errno import EAGAIN, ENOMEM
 from itertools import groupby
 from threading import Timer
 from typing import Annotated, Any
@@ -22,21 +21,13 @@ from hgld.cli import commands, evaluations, labels, reviews, shards, supercatego
 from hgld.cli.arguments import require_names
 from hgld.cli.output import open_streams, print_wrapped
 from hgld.cli.stage_commands import add_stage_commands
-from hgld.errors import DISK_FULL, HgldError, Resumable
+from hgld.errors import HgldError, Resumable, shortage
 from hgld.stopping import handle_with, ignore_requests
 
 __all__ = ["app", "guarded", "main"]
 
 INTERRUPTED = 130
 REPEATED_S = 0.05  # until a request to stop that was dropped is sent again
-NO_MEMORY = "out of memory; give the process more (ulimit -v, the limit of the job)"
-NO_THREAD = "no more threads or processes can start; allow more (ulimit -u, the limit of the job)"
-FULL = {**DISK_FULL, EAGAIN: NO_THREAD, ENOMEM: NO_MEMORY}  # errno of an OSError
-LACKS = {  # words of another error -> what is lacking, and what to do
-    "allocate memory": NO_MEMORY,
-    "failed to map segment": NO_MEMORY,  # a library does not fit
-    "can't start new thread": NO_THREAD,
-}
 
 
 class CommandsHelp(TyperGroup):
@@ -134,19 +125,16 @@ def guarded(command: Callable[[], object]) -> int:
     except HgldError as error:
         print_wrapped(f"hgld: {error}", 6, err=True)
         return error.exit_code
-    except OSError as error:
-        full = FULL.get(error.errno or 0, "")
-        what = f"{full} and run the same command again" if full else error.strerror or error
-        typer.echo(f"hgld: {f'{error.filename}: ' * bool(error.filename)}{what}", err=True)
-        return Resumable.exit_code if full else 1
-    except (MemoryError, ImportError, RuntimeError) as error:
-        lack = next((lack for words, lack in LACKS.items() if words in str(error)), None)
-        if isinstance(error, MemoryError):
-            lack = NO_MEMORY
-        if lack is None:
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+        if lack := shortage(error):
+            what = f"{lack} and run the same command again"
+        elif isinstance(error, OSError):
+            what = error.strerror or str(error)
+        else:
             raise
-        typer.echo(f"hgld: {lack} and run the same command again", err=True)
-        return Resumable.exit_code
+        named = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        typer.echo(f"hgld: {named}{what}", err=True)
+        return Resumable.exit_code if lack else 1
     except _Stopped as stop:
         typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)
         return Resumable.exit_code

@@ -24,7 +24,7 @@ from hgld.artifacts import (
     require_file,
 )
 from hgld.config import Options, Pipeline, default_work, without_folders
-from hgld.errors import DISK_FULL, HgldError, Resumable
+from hgld.errors import HgldError, Resumable, shortage
 from hgld.pipeline.stages import Stage, load_function
 from hgld.words import count_text, single_blanks, some_of
 
@@ -146,8 +146,7 @@ class Lock:
         run.
         """
         record = self.stages.get(stage.name, {})
-        resumes = isinstance(error, Resumable) or getattr(error, "errno", None) in DISK_FULL
-        if record.get("at_work") and not resumes:
+        if record.get("at_work") and not (isinstance(error, Resumable) or shortage(error)):
             lines = [single_blanks(line) for line in str(error).splitlines()]
             record["failed"] = some_of(lines, SHOWN_LINES, "; ") or type(error).__name__
             # The stage's own error must be reported, not one of these.
