@@ -62,7 +62,7 @@ Page = Annotated[
     Path | None, typer.Option("--page", metavar="FILE", help="Write a page with the photos.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Opened = Callable[[], "Runner"]  # opens the runner of a pipeline
+Opener = Callable[[], "Runner"]  # opens the runner of a pipeline
 
 
 def out_option(help_line: str, metavar: str = "FILE") -> Any:
@@ -70,7 +70,7 @@ def out_option(help_line: str, metavar: str = "FILE") -> Any:
     return typer.Option("--out", "-o", metavar=metavar, help=help_line)
 
 
-def on_pipeline(body: Callable[Concatenate[Opened, ...], None]) -> Callable[..., None]:
+def on_pipeline(body: Callable[Concatenate[Opener, ...], None]) -> Callable[..., None]:
     """Return a command that calls ``body`` with a function that opens the runner of a pipeline.
 
     So the body can refuse its own arguments first. The command's arguments are PIPELINE, then those

@@ -12,7 +12,7 @@ import typer
 
 from hgld.cli.arguments import (
     AsJson,
-    Opened,
+    Opener,
     PipelineFile,
     Settings,
     Work,
@@ -236,7 +236,7 @@ def show_log(
 @app.command("undo")
 @on_pipeline
 def undo(
-    opened: Opened,
+    opener: Opener,
     keys: Keys = None,
     entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "taken back",
@@ -247,13 +247,13 @@ def undo(
     """
     if bool(keys) == (entry is not None):
         raise UsageError("undo takes either keys of values or --apply N, an entry of the log")
-    _take_back(opened(), keys or [], entry or "", why)
+    _take_back(opener(), keys or [], entry or "", why)
 
 
 @app.command("redo")
 @on_pipeline
 def redo(
-    opened: Opened,
+    opener: Opener,
     keys: Keys = None,
     entry: ByEntry = None,
     why: Annotated[str, typer.Option("--why", help="Reason, for decisions.csv.")] = "made again",
@@ -264,7 +264,7 @@ def redo(
     """
     if keys and entry is not None:
         raise UsageError("redo takes either keys of values or --apply N, an undo of the log")
-    _take_back(opened(), keys or [], entry or "", why, redo=True)
+    _take_back(opener(), keys or [], entry or "", why, redo=True)
 
 
 def _take_back(
@@ -372,7 +372,7 @@ def check(
 @app.command("comments")
 @on_pipeline
 def show_comments(
-    opened: Opened,
+    opener: Opener,
     key: Annotated[
         str | None, typer.Argument(metavar="KEY", help="A key as in review.csv.")
     ] = None,
@@ -390,7 +390,7 @@ def show_comments(
 
     if text is not None and key is None:
         raise UsageError("--add needs the KEY of a value")
-    runner = opened()
+    runner = opener()
     if text is not None and key is not None:
         add_comment(runner, key, text, name_to_sign(runner.workspace))
     threads = read_threads(runner)

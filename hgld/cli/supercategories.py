@@ -10,7 +10,7 @@ import typer
 
 from hgld.cli.arguments import (
     AsJson,
-    Opened,
+    Opener,
     PipelineFile,
     Settings,
     Work,
@@ -61,14 +61,14 @@ def list_supercategories(
 
 @app.command("add")
 @on_pipeline
-def add(opened: Opened, name: New, kind: Kind = "", definition: Definition = None) -> None:
+def add(opener: Opener, name: New, kind: Kind = "", definition: Definition = None) -> None:
     """Add a supercategory."""
-    _edit(opened, "add", name, kind=kind, definition=definition)
+    _edit(opener, "add", name, kind=kind, definition=definition)
 
 
 @app.command("propose")
 @on_pipeline
-def propose(opened: Opened) -> None:
+def propose(opener: Opener) -> None:
     """Add each cluster as a supercategory, with its levels above.
 
     If supercategories have no levels above yet, these get those of the cluster of most of their
@@ -76,7 +76,7 @@ def propose(opened: Opened) -> None:
     """
     from hgld.cli.review_actions import proposed_edits
 
-    runner = opened()
+    runner = opener()
     with progress():
         edits = proposed_edits(runner)
     _make(runner, edits)
@@ -85,7 +85,7 @@ def propose(opened: Opened) -> None:
 @app.command("rename")
 @on_pipeline
 def rename(
-    opened: Opened,
+    opener: Opener,
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A supercategory or its class above.")
     ],
@@ -99,27 +99,27 @@ def rename(
     from hgld.cli.review_actions import renamed_above
 
     if level is None:
-        _edit(opened, "rename", name, into=new)
+        _edit(opener, "rename", name, into=new)
     else:
-        runner = opened()
+        runner = opener()
         _make(runner, renamed_above(runner, level, name, new))
 
 
 @app.command("merge")
 @on_pipeline
 def merge(
-    opened: Opened,
+    opener: Opener,
     name: Name,
     into: Annotated[str, typer.Argument(metavar="INTO", help="The other, which stays.")],
 ) -> None:
     """Merge a supercategory into another of the same kind."""
-    _edit(opened, "merge", name, into=into)
+    _edit(opener, "merge", name, into=into)
 
 
 @app.command("split")
 @on_pipeline
 def split(
-    opened: Opened,
+    opener: Opener,
     name: Name,
     new: New,
     keys: Annotated[
@@ -138,33 +138,33 @@ def split(
     from hgld.cli.review_actions import list_decided
 
     if not keys:
-        for row in list_decided(opened(), name):
+        for row in list_decided(opener(), name):
             typer.echo(f"{row['key']:<14}{row['label']}")
         raise UsageError(f"name the keys of the values that go to '{new}'")
     more = {"kind": kind, "definition": definition, "keys": tuple(keys)}
-    _edit(opened, "split", name, into=new, **more)
+    _edit(opener, "split", name, into=new, **more)
 
 
 @app.command("describe")
 @on_pipeline
-def describe(opened: Opened, name: Name, kind: Kind = "", definition: Definition = None) -> None:
+def describe(opener: Opener, name: Name, kind: Kind = "", definition: Definition = None) -> None:
     """Describe a supercategory: change its definition or kind."""
     if not kind and definition is None:
         raise UsageError("describe: give --definition or --kind")
-    _edit(opened, "describe", name, kind=kind, definition=definition)
+    _edit(opener, "describe", name, kind=kind, definition=definition)
 
 
 @app.command("remove")
 @on_pipeline
-def remove(opened: Opened, name: Name) -> None:
+def remove(opener: Opener, name: Name) -> None:
     """Remove a supercategory that nothing uses."""
-    _edit(opened, "remove", name)
+    _edit(opener, "remove", name)
 
 
-def _edit(opened: Opened, action: str, name: str, **more: Any) -> None:
+def _edit(opener: Opener, action: str, name: str, **more: Any) -> None:
     from hgld.review.taxonomy import TaxonomyEdit
 
-    _make(opened(), [TaxonomyEdit(action, name, **more)])
+    _make(opener(), [TaxonomyEdit(action, name, **more)])
 
 
 def _make(runner: "Runner", edits: "Sequence[TaxonomyEdit]") -> None:
