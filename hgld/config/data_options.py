@@ -102,7 +102,7 @@ class Download(Options):
     operational: ClassVar[frozenset[str]] = frozenset(
         {"columns", "megabytes", "kept_megabytes", "shards_megabytes"}
     )
-    in_source: ClassVar[frozenset[str]] = frozenset({"wanted_csv", "labelled_csv"})
+    in_source: ClassVar[frozenset[str]] = frozenset({"wanted_csv"})
     url: str
     """Address below fetch.base_url; {number} is replaced, as in images_{number:03d}.tar."""
     count: int = Field(1, ge=1)
@@ -118,7 +118,7 @@ class Download(Options):
     """With short_side: CSV that names the photos to keep; empty: all."""
     labelled_csv: str = ""
     """With short_side: CSV of the landmarks with a hierarchical_label, whose photos alone are kept;
-    empty: all."""
+    empty: all. Labels that change later do not fetch again."""
     kept_megabytes: float = 0.0
     """Size in MB of what is kept of one file with short_side, for the plan."""
     shards_megabytes: float = 0.0

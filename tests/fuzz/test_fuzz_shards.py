@@ -59,7 +59,7 @@ def use(shards: Path) -> None:
         lambda: list_shards(shards),
         lambda: count_shards(shards),
         lambda: [read_sample(shards, key) for key in rows["key"].head(2)],
-        lambda: verify_shards(shards),
+        lambda: verify_each(shards),
         lambda: [
             next(iter(BatchLoader(shards, rows, to_tensor, options, seed=0, reader=reader)))
             for reader in ("indexed", "stream")  # type: ignore[arg-type]
@@ -74,6 +74,17 @@ def use(shards: Path) -> None:
             faults.append(error)
     if faults:
         raise faults[0]
+
+
+def verify_each(shards: Path) -> None:
+    """Verify; of several faults, one for each damaged shard, each has to be one line."""
+    try:
+        verify_shards(shards)
+    except InvalidData as error:
+        faults = error.args
+        assert all(isinstance(fault, str) for fault in faults), faults
+        assert len(str(error).splitlines()) == len(faults), faults
+        raise InvalidData(faults[0]) from error
 
 
 def to_tensor(image: object) -> torch.Tensor:
