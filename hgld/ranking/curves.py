@@ -164,7 +164,8 @@ def _gaps(levels: np.ndarray, positive: int, sizes: Sequence[int], whole: np.nda
 
     gaps = np.empty((len(levels), len(sizes)))
     # the same cut for all queries and models, so that their gaps are paired
-    order = new_array((levels.shape[1],), np.int32)
+    # shuffle() takes microseconds an item of a memmap
+    order = np.asarray(new_array((levels.shape[1],), np.int32))
     order[:] = np.arange(len(order), dtype=np.int32)
     np.random.default_rng(0).shuffle(order)
     for column, size in enumerate(sizes):
