@@ -143,7 +143,7 @@ def read_given(path: Path) -> Given:
     zero = np.flatnonzero(~given.vectors.any(axis=1))
     if len(zero):
         say(f"{path}: {len(zero):,} of {len(given):,} embeddings hold zeros only, first "
-            f"{name_row(given.ids, int(zero[0]))}; all images are as near to them")  # fmt: skip
+            f"{name_row(given.ids, int(zero[0]))}; they have no direction")  # fmt: skip
     return given
 
 

@@ -101,6 +101,10 @@ def index_again(folder: Path) -> str:
     """
     try:
         manifest = Json("manifest.json").read(folder / "manifest.json")
+        if manifest.get("options"):
+            return "make it again: run export"
+        if not any(folder.glob("*.tar")):
+            return INDEX_AGAIN
         rules = Json(RULES).read(folder / RULES) if (folder / RULES).is_file() else {}
         levels = rules.get("levels", manifest["levels"] if manifest["levels"] != [CLASS] else [])
         flags = [word for level in levels for word in ("--level", level)]
@@ -108,11 +112,9 @@ def index_again(folder: Path) -> str:
         flags += ["--skip-unlabelled"] * bool(rules.get("skip_unlabelled"))
         flags += ["--last-dot"] * bool(rules.get("last_dot"))
         command = shlex.join(["hgld", "shards", "index", str(folder), *flags])
-        if manifest.get("options"):
-            return "make it again: run export"
-    except (HgldError, OSError, LookupError, TypeError):
+        return f"make it again: `{command}`"
+    except (HgldError, OSError, LookupError, TypeError, AttributeError):
         return INDEX_AGAIN
-    return f"make it again: `{command}`" if any(folder.glob("*.tar")) else INDEX_AGAIN
 
 
 @dataclass
