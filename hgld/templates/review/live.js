@@ -122,6 +122,7 @@ function renewTaxonomy(taxonomy, renamed) {
     followName(old, kindOf.has(name) ? name : old);
   }
   fillSupercategories();
+  renewTaxonomyList();
 }
 
 // Edits of the taxonomy that this person can take back here, the last one at the end.

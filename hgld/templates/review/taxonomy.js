@@ -137,6 +137,18 @@ function showTaxonomy() {
     make("ul", { class: "supercategories" }, ...items));
 }
 
+// The open list, with what somebody else has changed; the place in it stays.
+function renewTaxonomyList() {
+  const dialog = byId("taxonomy");
+  if (!dialog.open || !dialog.querySelector(".supercategories")) return;
+  const { scrollTop } = dialog;
+  const facts = (node) => [node.parentElement?.ariaLabel, node.textContent].join("\n");
+  const place = facts(document.activeElement);
+  showTaxonomy();
+  [...dialog.querySelectorAll("button")].find((node) => facts(node) === place)?.focus({ preventScroll: true });
+  dialog.scrollTop = scrollTop;
+}
+
 function takeTaxonomyBack() {
   const last = taxonomyEdits.pop();
   const renamed = last.action === "rename" ? last.into : "";
