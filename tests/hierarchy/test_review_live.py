@@ -442,6 +442,22 @@ def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
     assert ann.stayed_here(), ann.said
 
 
+def test_the_open_list_of_supercategories_shows_the_edit_of_somebody_else(
+    chromium: Any, server: Server
+) -> None:
+    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
+    ann.saved()
+    ann.view.click("#taxonomy-list")
+    ann.view.focus("#taxonomy [aria-label='bridge'] >> text=merge")
+    change(ben, "rename", "lake", "mere")
+    ben.press("Enter")
+    ann.saw("#taxonomy li:has-text('mere')")
+    assert ann.view.query_selector("#taxonomy li:has-text('lake')") is None
+    ann.press("Enter")
+    ann.saw("#taxonomy h2:has-text('Merge bridge')")
+    assert ann.stayed_here() and ben.stayed_here(), (ann.said, ben.said)
+
+
 def test_a_dialog_that_is_closed_while_its_edit_is_saved_stays_closed(
     chromium: Any, fresh: Road, server: Server
 ) -> None:
