@@ -51,7 +51,7 @@ def write_ranking(
     more: dict[str, np.ndarray] = {}
     with (
         atomic_path(path) as temporary,
-        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+        zipfile.ZipFile(temporary, "w") as file,
     ):
         with file.open(_member("levels"), "w", force_zip64=True) as member:
             shape = len(query_ids), min(keep, images)
@@ -97,6 +97,7 @@ def _write_header(member: IO[bytes], kind: np.dtype[Any], shape: tuple[int, ...]
 def _member(name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(f"{name}.npy", EPOCH)
     info.compress_type = zipfile.ZIP_DEFLATED
+    info._compresslevel = 1  # type: ignore[attr-defined]  # a fifth of the time, 4 % more bytes
     return info
 
 

@@ -208,7 +208,9 @@ class IndexCheck:
         wrong = np.zeros(len(rows), bool)
         wrong[firsts] = ~plain
         self._refuse(rows, "shard", wrong, "the name of a .tar file in this folder")
-        wrong[firsts] = (names.duplicated() | names.isin(self.shards)).to_numpy()
+        # not by isin, which builds a set of all shards for each part of the index
+        met = [name in self.shards for name in names]
+        wrong[firsts] = names.duplicated().to_numpy() | met
         self._refuse(rows, "shard", wrong, "the rows of a shard one after the other")
         wrong[1:] = text_changes(rows["split"]) & ~changes
         self._refuse(rows, "split", wrong, "one split for all rows of a shard")
