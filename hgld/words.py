@@ -144,7 +144,7 @@ def percent_text(value: float | None, unknown: str = "–") -> str:
         >>> percent_text(0.5), percent_text(None), percent_text(float("nan"), "-")
         ('50.0', '–', '-')
     """
-    return unknown if value is None or math.isnan(value) else f"{100 * value:.1f}"
+    return unknown if value is None or math.isnan(value) else f"{100 * value:z.1f}"
 
 
 def size_text(size_bytes: float) -> str:

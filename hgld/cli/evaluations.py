@@ -633,7 +633,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     head += f"{'p':>8}" * (found.seeds > 1)
     yield f"\n{'metric':<{METRIC}}{head}"
     for row in found.differences:
-        ends = f"{100 * row.low:+.1f} to {100 * row.high:+.1f}" + " *" * row.is_sure
+        ends = f"{100 * row.low:+z.1f} to {100 * row.high:+z.1f}" + " *" * row.is_sure
         interval = "-" if math.isnan(row.low) else ends
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
         counts = f"{row.gained:,}/{row.lost:,}"

@@ -111,7 +111,7 @@ class Comparison:
                 "metric": row.metric, a: row.a, b: row.b, "difference": row.difference,
                 "difference low": row.low, "difference high": row.high,
                 "better": row.gained, "worse": row.lost,
-                **({"t": f"{row.t:+.2f}", "p": f"{row.p:.2g}"} if row.t is not None else {}),
+                **({"t": f"{row.t:+z.2f}", "p": f"{row.p:.2g}"} if row.t is not None else {}),
             }
             for row in self.differences
         ]  # fmt: skip

@@ -38,7 +38,7 @@ from hgld.hierarchy.class_tree import (
 )
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
-from hgld.words import spoken_name
+from hgld.words import count_text, spoken_name
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
@@ -118,7 +118,9 @@ def write_tree(tree: Tree, form: str, path: Path) -> None:
 def _first_parents(nodes: Iterable[ClassNode], path: Path) -> Tree:
     tree, more = build_tree(nodes, first_parent=True)
     if more:
-        say(f"{path.name}: {more:,} further parents of classes are left out; the first one counts")
+        say(
+            f"{path.name}: {count_text(more, 'further parent')} not taken; a class has its first one"
+        )
     return tree
 
 

@@ -64,7 +64,7 @@ def frame_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return "" if pd.isna(value) else f"{100 * value:.1f}"
+        return "" if pd.isna(value) else f"{100 * value:z.1f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -358,7 +358,7 @@ def require_decisions(
     values = value_keys(open_rows).nunique()
     reached = np.array([bool(d and d.decides) for d in decided.of_values(clusters)], dtype=bool)
     images, shown = int(clusters["images"].sum()), int(clusters.loc[reached, "images"].sum())
-    seen = f", with {shown / images:.1%} of {images:,} images" if images else ""
+    seen = f", with {_share_text(shown, images)} of {images:,} images" if images else ""
     in_conflict = [bool(d and d.rivals) for d in found]
     conflicts = value_keys(landmark_values[np.array(in_conflict, dtype=bool)]).nunique()
     more = ""
@@ -372,11 +372,17 @@ def require_decisions(
             f"; the taxonomy is empty: `hgld taxonomy propose {context.words}` makes each cluster "
             "a supercategory"
         )
+    done = f"{_share_text(total - waiting, total)} of {total:,} decided"
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, context.source.class_noun)} "
-        f"{'is' if values == 1 else 'are'} open ({1 - waiting / total:.1%} of {total:,} decided"
-        f"{seen}; review.min_coverage is {options.min_coverage:.1%}){more}"
+        f"{'is' if values == 1 else 'are'} open ({done}{seen}; review.min_coverage is "
+        f"{options.min_coverage:.1%}){more}"
     )
+
+
+def _share_text(part: int, whole: int) -> str:
+    """Return the share in percent, rounded down: it is 100.0% only if all are there."""
+    return f"{1000 * part // whole / 10:.1f}%"
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:

@@ -368,6 +368,15 @@ def test_open_values_stop_the_run_and_say_how_many(context: StageContext) -> Non
     assert "\n" not in str(error.value)
 
 
+def test_a_run_that_waits_never_says_that_all_is_decided(context: StageContext) -> None:
+    table, decided = (
+        clusters(("chapel", 3000, 0), ("pond", 1, 1)),
+        decisions(("Q1", "keep", "church", "human-made", "")),
+    )
+    with pytest.raises(WaitingForReview, match=r"99\.9% of 3,001 decided, with 99\.9% of 6,002"):
+        gate(table, decided, context)
+
+
 def test_a_run_that_waits_without_a_taxonomy_names_the_command_that_makes_one(
     context: StageContext,
 ) -> None:
