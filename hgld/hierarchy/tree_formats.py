@@ -118,9 +118,8 @@ def write_tree(tree: Tree, form: str, path: Path) -> None:
 def _first_parents(nodes: Iterable[ClassNode], path: Path) -> Tree:
     tree, more = build_tree(nodes, first_parent=True)
     if more:
-        say(
-            f"{path.name}: {count_text(more, 'further parent')} not taken; a class has its first one"
-        )
+        further = count_text(more, "further parent")
+        say(f"{path.name}: {further} not taken; a class has its first one")
     return tree
 
 
