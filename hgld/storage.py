@@ -67,7 +67,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hf": {"block_size": 1},  # else 5 MB more than asked for are read
 }
 ALIASES = {"s3a": "s3", "gcs": "gs", "abfss": "abfs"}  # other schemes of the same drivers
-OBJECT_STORES = {"s3", "gs", "abfs", "az", "hf", "memory"}  # a file appears at once
+OBJECT_STORES = {"s3", "gs", "abfs", "az", "hf", "memory"}
 EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "401"}
 REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "301", "307"}
@@ -101,6 +101,16 @@ def is_url(folder: Path | str) -> bool:
     return URL.match(str(folder)) is not None
 
 
+def is_object_store(location: str) -> bool:
+    """Whether a location is in an object store, where a file appears at once.
+
+    Example:
+        >>> is_object_store("s3a://bucket/shards"), is_object_store("sftp://host/shards")
+        (True, False)
+    """
+    return _scheme(location) in OBJECT_STORES
+
+
 def is_web(location: Path | str) -> bool:
     """Whether a location is at a web server, which may know neither sizes nor ranges.
 
@@ -116,7 +126,7 @@ def as_folder(folder: Path | str) -> Path | str:
 
     Raises:
         UsageError: a URL was converted to a Path, which loses a slash; a file:// URL has a host;
-            a URL holds a password, which errors and logs would repeat.
+            a URL holds a password or a query, which errors and logs would repeat.
 
     Example:
         >>> as_folder("file:///data/shards"), as_folder("s3://bucket/shards/")
@@ -125,13 +135,18 @@ def as_folder(folder: Path | str) -> Path | str:
     if not is_url(folder):
         return Path(folder)
     if isinstance(folder, Path):
-        raise UsageError(f"{_clean(str(folder))}: a URL has to be given as text, not as a Path")
+        raise UsageError(f"{masked(str(folder))}: a URL has to be given as text, not as a Path")
     if PASSWORD.search(folder):
         raise UsageError(
-            f"{_clean(folder)}: the URL holds a password; the driver reads credentials from the "
+            f"{masked(folder)}: the URL holds a password; the driver reads credentials from the "
             "environment or a profile"
         )
     if not folder.startswith("file:"):
+        if "?" in folder:
+            raise UsageError(
+                f"{masked(folder)}: the URL of a folder has no query; the driver reads credentials "
+                "from the environment or a profile"
+            )
         return folder.rstrip("/")
     path = FILE.fullmatch(folder)
     if path is None:
@@ -148,7 +163,7 @@ def local_folder(folder: Path | str) -> Path:
     found = as_folder(folder)
     if isinstance(found, Path):
         return found
-    raise UsageError(f"{_clean(found)}: a URL; expected a folder on this machine")
+    raise UsageError(f"{masked(found)}: a URL; expected a folder on this machine")
 
 
 def join_location(folder: Path | str, name: str) -> str:
@@ -159,6 +174,21 @@ def join_location(folder: Path | str, name: str) -> str:
         'https://host/shards/train-000000.tar'
     """
     return f"{str(folder).rstrip('/')}/{name}"
+
+
+def masked(text: str) -> str:
+    """Return a text without queries and passwords of URLs and secrets of the environment.
+
+    Example:
+        >>> masked("https://me:secret@host/a.tar?X-Amz-Signature=1: no answer")
+        'https://me@host/a.tar: no answer'
+    """
+    text = PASSWORD.sub(r"\1@", text)
+    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\")]*", r"\1", text)
+    for name, value in os.environ.items():
+        if SECRET.search(name) and len(value) > 7:
+            text = re.sub("".join(map(_as_in_url, value)), "***", text)
+    return text
 
 
 class RemoteFolder:
@@ -256,7 +286,7 @@ class RemoteFolder:
 
     def location(self, name: str = "") -> str:
         """URL of a file or of the folder without credentials, for messages."""
-        return _clean(join_location(self.url, name) if name else self.url)
+        return masked(join_location(self.url, name) if name else self.url)
 
     def _put(self, name: str, put: Callable[[Any, str], object]) -> None:
         def replace(files: Any, path: str) -> None:
@@ -265,9 +295,8 @@ class RemoteFolder:
             put(files, f"{folder}/.{name}.tmp")
             files.mv(f"{folder}/.{name}.tmp", path)
 
-        at_once = _scheme(self.url) in OBJECT_STORES
         try:
-            self._call(name, put if at_once else replace, writes=True)
+            self._call(name, put if is_object_store(self.url) else replace, writes=True)
         except InvalidData:  # most drivers report a missing bucket as a missing file
             raise _no_such_bucket(self.location(name)) from None
 
@@ -430,8 +459,8 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
         return error, False
     scheme, code = _scheme(location), _code(error)
     names = [kind.__name__ for link in _chain(error) for kind in type(link).__mro__[:-3]] or ["?"]
-    place = _clean(location)
-    why = code if code and not code.isdigit() else _clean(single_blanks(str(error))) or names[0]
+    place = masked(location)
+    why = code if code and not code.isdigit() else masked(single_blanks(str(error))) or names[0]
     if isinstance(error, ImportError):
         install = f': pip install "{DRIVERS[scheme]}"' if scheme in DRIVERS else ""
         text = (
@@ -505,16 +534,6 @@ def _code(error: Exception) -> str:
         if isinstance(status, int):
             return str(int(status))
     return ""
-
-
-def _clean(text: str) -> str:
-    """Leave out queries and passwords of URLs, and secrets of the environment."""
-    text = PASSWORD.sub(r"\1@", text)
-    text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\")]*", r"\1", text)
-    for name, value in os.environ.items():
-        if SECRET.search(name) and len(value) > 7:
-            text = re.sub("".join(map(_as_in_url, value)), "***", text)
-    return text
 
 
 def _as_in_url(letter: str) -> str:

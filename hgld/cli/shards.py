@@ -162,16 +162,20 @@ def copy(
     """
     from hgld import shards
     from hgld.errors import UsageError
+    from hgld.shards.location import tar_folder
     from hgld.shards.webdataset import write_shards
+    from hgld.storage import join_location, masked
 
     there = shards.list_shards(folder)
     files = there.loc[there["split"] == split, "file"]
     if files.empty:
         names = ", ".join(sorted(set(there["split"])))
         raise UsageError(f"--split {split}: {folder} has no such shards; it has {names}")
+    place = tar_folder(folder)
     with progress():
-        written = write_shards([f"{folder}/{file}" for file in files], url, pipe=pipe, start=start)
-    typer.echo(f"{count_text(len(written), 'shard')} copied, the last to {written[-1]}")
+        read = [join_location(place, file) for file in files]
+        written = write_shards(read, url, pipe=pipe, start=start)
+    typer.echo(f"{count_text(len(written), 'shard')} copied, the last to {masked(written[-1])}")
 
 
 def _amounts(shards: int, samples: int) -> str:

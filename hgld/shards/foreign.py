@@ -40,7 +40,7 @@ from hgld.shards.schema import (
 )
 from hgld.shards.sidecars import DROPPED, write_sidecars
 from hgld.shards.tar import Member, padding, scan_tar
-from hgld.storage import is_url, local_folder
+from hgld.storage import as_folder
 from hgld.tasks import say, track
 from hgld.words import count_text, some_of
 
@@ -194,12 +194,12 @@ def index_shards(
             compressed, or those of an export.
         UsageError: a level is given twice, several with a hierarchy, or the folder is a URL.
     """
-    if is_url(folder):
+    folder = as_folder(folder)
+    if isinstance(folder, str):
         raise UsageError(
             f"{folder}: a URL; index the tars in a folder on this machine, and copy the files that "
             "the index adds beside the tars at the URL: readers then take it"
         )
-    folder = local_folder(folder)
     twice = [level for level in levels if list(levels).count(level) > 1]
     if twice:
         raise UsageError(f"the level '{twice[0]}' stands twice; give each JSON key once")

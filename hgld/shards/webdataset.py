@@ -1,9 +1,10 @@
 """P x K batches as stages of webdataset, for pipelines that are written for it.
 
 ``group_by_class`` composes into any ``webdataset.WebDataset``. ``batches`` is a whole pipeline of
-webdataset's shard list and ``gopen``, so it opens every URL that webdataset knows. With
-an index it has the batches of ``BatchLoader``'s reader "stream"; without one it groups samples as
-they come, and then which batches there are depends on the order of the shards.
+webdataset's shard list and ``gopen``, so it opens every URL that webdataset knows. Shards of object
+stores are fetched by hgld: ``gopen`` has no s3://, and its errors of hf:// quote the token. With an
+index it has the batches of ``BatchLoader``'s reader "stream"; without one it groups samples as they
+come, and then which batches there are depends on the order of the shards.
 """
 
 import re
@@ -11,9 +12,11 @@ import sys
 import tarfile
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from urllib.parse import urlparse
 
@@ -26,13 +29,15 @@ from torch import Tensor
 from webdataset.gopen import rewrite_url
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander, url_opener
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
 from hgld.shards.read import Transform
+from hgld.storage import RemoteFolder, is_object_store, masked
 from hgld.tasks import track
+from hgld.words import single_blanks
 
 Sample = dict[str, Any]
 Label = str | Callable[[Sample], Hashable]
@@ -125,7 +130,7 @@ def _class_of(sample: Sample, label: Label) -> Any:
 
 def _name_of(sample: Sample) -> str:
     """Shard and key of a sample, for error messages."""
-    return f"{sample.get('__url__', '')}: key {sample.get('__key__')}"
+    return f"{masked(sample.get('__url__', ''))}: key {sample.get('__key__')}"
 
 
 def batches(
@@ -172,6 +177,7 @@ def batches(
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
             image or class, its class is not a number (without rows), its image is not decodable,
             a shard is not a whole tar, or no batch is filled.
+        HgldError: (while iterating) a URL cannot be read.
     """
     shards = _list_shards(urls)
     if not shards:
@@ -215,14 +221,15 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
         UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number, or would
             write over a shard that is read.
         InvalidData: a shard is not a whole tar.
-        OSError: a shard cannot be written.
+        HgldError: a URL cannot be read or written.
+        OSError: a file of this machine cannot be.
     """
     shards = _list_shards(urls)
     _refuse_commands([*shards, pattern], pipe)
     try:
         written = [pattern % number for number in range(start, start + len(shards))]
     except (TypeError, ValueError):
-        raise UsageError(f"{pattern}: expected one number, as in train-%06d.tar") from None
+        raise UsageError(f"{masked(pattern)}: expected one number, as in train-%06d.tar") from None
     own = {Path(url).resolve() for url in shards} & {Path(url).resolve() for url in written}
     if own:
         raise UsageError(f"{min(own)}: would be written while it is read; give another URL")
@@ -230,7 +237,10 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
         return written
     options = {"encoder": False, "mtime": 0, "user": "hgld", "group": "hgld", "mode": 0o444}
     endless = {"maxcount": sys.maxsize, "maxsize": float("inf"), "verbose": 0}
-    with webdataset.ShardWriter(pattern, start_shard=start, **endless, **options) as writer:
+    with (
+        _masked_errors(),
+        webdataset.ShardWriter(pattern, start_shard=start, **endless, **options) as writer,
+    ):
         for number, shard in enumerate(track(shards, "Copying shards", len(shards))):
             if number:
                 writer.next_stream()
@@ -252,8 +262,8 @@ def _refuse_commands(urls: Iterable[str], pipe: bool) -> None:
     commands = [url for url in urls if urlparse(rewrite_url(url)).scheme == "pipe"]
     if commands and not pipe:
         raise UsageError(
-            f"{commands[0]}: runs a command; give pipe=True (--pipe) if you trust the author of "
-            "the URL"
+            f"{masked(commands[0])}: runs a command; give pipe=True (--pipe) if you trust the "
+            "author of the URL"
         )
 
 
@@ -269,10 +279,35 @@ def _read_tars(
 ) -> Iterator[Sample]:
     """Yield the samples of shards; ``split`` gives the key and the suffix of a member."""
     try:
-        yield from group_by_keys(tar_file_expander(url_opener(shards)), split)
+        with _masked_errors():
+            yield from group_by_keys(tar_file_expander(_open_shards(shards)), split)
     except tarfile.TarError as error:  # its arguments: "REASON @ STREAM", the stream, the URL
         reason, url = str(error.args[0]).partition(" @ ")[0], error.args[-1]
-        raise InvalidData(f"{url}: {reason}; get the shard again") from error
+        raise InvalidData(f"{masked(url)}: {reason}; get the shard again") from None
+
+
+def _open_shards(shards: Iterable[dict[str, str]]) -> Iterator[dict[str, Any]]:
+    """Open the URLs; of an object store, a copy of one shard at a time."""
+    for shard in shards:
+        if not is_object_store(shard["url"]):
+            yield from url_opener([shard])
+            continue
+        folder, _, name = shard["url"].rpartition("/")
+        with TemporaryDirectory(prefix="hgld-") as here:
+            RemoteFolder(folder).download(name, Path(here, name))
+            with Path(here, name).open("rb") as stream:
+                yield {**shard, "stream": stream}
+
+
+@contextmanager
+def _masked_errors() -> Iterator[None]:
+    """Raise an error of webdataset's commands in one line; it quotes a URL with its signature."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of a file of this machine
+            raise
+        raise HgldError(masked(single_blanks(str(error.args[0])))) from None
 
 
 Planned = tuple[int, list[Sample], list[Any]]  # step, samples and labels
@@ -341,8 +376,8 @@ class _Planned:
             raise InvalidData(f"{name}: a shard of the rows is not among the {len(self.urls)} URLs")
         if len(found) > 1:
             raise InvalidData(
-                f"{name}: is at {found[0]} and at {found[1]}; give the URL of the shard that the "
-                "rows are of"
+                f"{name}: is at {masked(found[0])} and at {masked(found[1])}; give the URL of the "
+                "shard that the rows are of"
             )
         return found[0]
 

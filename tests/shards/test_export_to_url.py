@@ -97,6 +97,22 @@ def test_a_local_export_that_gets_a_url_is_uploaded_and_one_that_loses_it_is_loc
     assert {name: data for name, data in content(near).items() if name in local} == local
 
 
+def test_the_shards_of_a_work_folder_are_copied_from_its_url(
+    world: World, bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near, out = world.export("near")[0], export(world, bucket.url)
+    copies = world.folder / "copies"
+    copies.mkdir()
+    for folder in (str(out), bucket.url):
+        words = ["shards", "copy", folder, f"{copies}/train-%06d.tar"]
+        assert guarded(lambda w=words: app(w)) == 0, capsys.readouterr().err  # type: ignore[misc]
+        found = {path.name: path.read_bytes() for path in copies.iterdir()}
+        assert found == {path.name: path.read_bytes() for path in near.glob("train-*.tar")}
+    RemoteFolder(bucket.url).delete(["train-000000.tar"])
+    assert guarded(lambda: app(["shards", "copy", bucket.url, f"{copies}/%d.tar"])) == 3
+    assert f"{bucket.url}/train-000000.tar: no such file" in capsys.readouterr().err
+
+
 def test_shards_of_other_options_are_removed(world: World, bucket: Bucket) -> None:
     export(world, bucket.url, shard_megabytes=0.03)
     export(world, bucket.url)
@@ -427,18 +443,31 @@ def test_a_port_and_the_name_of_a_version_are_no_password(url: str) -> None:
     assert RemoteFolder(url).location() == url
 
 
+COMMANDS = ["ls"], ["stats"], ["verify"], ["cat", "key"], ["index"], ["copy", "copy-%d.tar"]
+
+
 @pytest.mark.parametrize("secret", ["SECRET12345", "SECRET/12345"])
 def test_a_password_in_a_url_reaches_no_output(
     capfd: pytest.CaptureFixture[str], secret: str
 ) -> None:
     url = f"s3://me:{secret}@bucket/set"
-    for words in (["ls"], ["stats"], ["verify"], ["cat", "key"]):
+    for words in COMMANDS:
         command, *more = words
         assert guarded(lambda c=command, m=more: app(["shards", c, url, *m])) == 2  # type: ignore[misc]
         said = "".join(capfd.readouterr())
         assert "12345" not in said and "s3://me@bucket/set: the URL holds a password" in said
     with pytest.raises(UsageError, match=r"^s3://me@bucket/set: the URL holds a password"):
         read_index(url)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_a_signature_in_the_url_of_a_folder_reaches_no_output(
+    capfd: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    url = "https://host/set?X-Amz-Signature=12345"
+    assert guarded(lambda: app(["shards", command[0], url, *command[1:]])) == 2
+    said = "".join(capfd.readouterr())
+    assert "12345" not in said and "https://host/set: the URL of a folder has no query" in said
 
 
 def test_a_killed_command_resumes_to_the_same_bytes(

@@ -138,7 +138,9 @@ import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from hgld.cli import app, guarded
+from hgld.errors import InvalidData
 from hgld.shards import BatchLoader, read_index
+from hgld.shards.webdataset import batches
 from tests.shards.test_object_store import IN_SHARDS, RANDOM
 from tests.shards.test_shards_load import noisy, same, walk
 
@@ -155,6 +157,19 @@ for reader, options in (("indexed", RANDOM), ("stream", IN_SHARDS)):
     one = BatchLoader(near, rows, noisy, options, seed=3)
     two = BatchLoader(far, rows, noisy, options, seed=3, reader=reader)
     assert same(walk(one, 4), walk(two, 4))
+
+def keys(folder, names):
+    found = batches([f"{folder}/{name}" for name in names], 3, 2, noisy)
+    return [keys for _, _, keys in found]
+
+names = sorted(set(rows["shard"]))
+assert keys(near, names) == keys(far, names) != []
+try:
+    keys(far, ["none.tar"])
+except InvalidData as error:
+    assert str(error).startswith(f"{far}/none.tar: no such file")
+else:
+    raise AssertionError("none.tar was read")
 """
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 import tarfile
+import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 import webdataset
 from torch.utils.data import DataLoader
 
-from hgld.errors import InvalidData, UsageError
+from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards import BatchLoader, BatchOptions, index_shards, read_index
 from hgld.shards.webdataset import batches, group_by_class, write_shards
 from tests.shards.shard_world import draw, make_world
@@ -210,6 +211,18 @@ def test_a_damaged_shard_is_one_line(
     assert "\n" not in str(caught.value)
     del caught
     gc.collect()  # the open shard of webdataset, while its warning is ignored
+
+
+def test_errors_of_webdataset_quote_no_signature(folder: Path) -> None:
+    signed = "pipe:exit 3 # https://host/a.tar?X-Amz-Signature=12345"
+    with pytest.raises(HgldError, match=r"https://host/a\.tar[^\n]*(exit 3|empty file)") as raised:
+        list(batches(signed, 3, 2, flipped, pipe=True))
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "12345" not in shown
+    for pattern in ("https://host/a.tar?X-Amz-Signature=12345", "nonsense://host/%d?sig=12345"):
+        with pytest.raises(HgldError, match=r"expected one number|no gopen handler") as raised:
+            write_shards(urls_of(folder), pattern)
+        assert "12345" not in str(raised.value)
 
 
 def test_what_does_not_fit_is_one_line(folder: Path) -> None:
