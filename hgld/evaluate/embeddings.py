@@ -265,68 +265,83 @@ def embed_or_keep(task: EmbedTask) -> EmbedTime:
     return spent
 
 
+Embed = Callable[[torch.Tensor], np.ndarray]  # photos (n, 3, H, W) -> vectors (n, D)
+
+
 def _embed(
     task: EmbedTask, encoder: Encoder, device: torch.device, spent: EmbedTime
 ) -> Iterator[np.ndarray]:
     """Yield (n, D) embeddings, one batch of photos after the other; add to the time spent."""
-    label, options = f"Embedding with {task.model.name}", task.options
-    rows, network = photo_columns(task.rows), encoder.network
+    precision = task.options.precision
 
     @torch.inference_mode()
     def embed(photos: torch.Tensor) -> np.ndarray:
-        with autocast(device, options.precision):
-            found = network(photos.to(device)).float().cpu().numpy()
+        with autocast(device, precision):
+            found = encoder.network(photos.to(device)).float().cpu().numpy()
         # rounded lengths are not quite 1
-        return found if options.precision == "float32" else unit_rows(found)
+        return found if precision == "float32" else unit_rows(found)
 
-    if device.type == "cpu":
-        images = ShardImages(task.folder, rows, encoder.transform)
-        together = 1 if encoder.own_size else TOGETHER
-        starts = range(0, len(images), together)
-        images.read_bytes(0)  # opens the file before several threads use it
+    batches = _embed_in_threads if device.type == "cpu" else _embed_read_ahead
+    label = f"Embedding with {task.model.name}"
+    yield from batches(task, encoder, embed, spent, label)
 
-        turns: AbstractContextManager[Any] = nullcontext()
 
-        def embed_few(start: int) -> tuple[np.ndarray, float, float]:
-            times = [time.perf_counter()]
-            numbers = range(start, min(start + together, len(images)))
-            fetched = images.fetch(numbers)  # of a URL several at a time; none of a local folder
-            photos = torch.stack([images.load(n, fetched.get(n)) for n in numbers])
-            times.append(time.perf_counter())
-            with turns:
-                found = embed(photos)
-            return found, times[1] - times[0], time.perf_counter() - times[1]
+def _embed_in_threads(
+    task: EmbedTask, encoder: Encoder, embed: Embed, spent: EmbedTime, label: str
+) -> Iterator[np.ndarray]:
+    """Yield embeddings of a few photos at a time; each thread reads, decodes and computes."""
+    network = encoder.network
+    images = ShardImages(task.folder, photo_columns(task.rows), encoder.transform)
+    together = 1 if encoder.own_size else TOGETHER
+    starts = range(0, len(images), together)
+    images.read_bytes(0)  # opens the file before several threads use it
 
-        def embed_all(pool: ThreadPoolExecutor) -> Iterator[tuple[np.ndarray, float, float]]:
-            nonlocal turns
-            # a network of a user may keep what a call found
-            is_custom = any(isinstance(module, CustomNetwork) for module in network.modules())
-            alone = 2 if is_custom and network not in _keeping else 0
-            if alone:  # the first call may set what all others need
-                yield from map(embed_few, starts[:1])
-                before = _attributes(network)
-                yield from map(embed_few, starts[1:alone])
-                if len(starts) > 1:
-                    _keeping[network] = _keeps_calls(network, before)
-            if _keeping.get(network):
-                turns = Lock()
-            yield from pool.map(embed_few, starts[alone:])
+    turns: AbstractContextManager[Any] = nullcontext()
 
-        with _threads(options.processes) as pool:
-            for found, loading_s, network_s in track(embed_all(pool), label, len(starts)):
-                spent.loading_s += loading_s
-                spent.network_s += network_s
-                yield found
-        return
+    def embed_few(start: int) -> tuple[np.ndarray, float, float]:
+        times = [time.perf_counter()]
+        numbers = range(start, min(start + together, len(images)))
+        fetched = images.fetch(numbers)  # of a URL several at a time; none of a local folder
+        photos = torch.stack([images.load(n, fetched.get(n)) for n in numbers])
+        times.append(time.perf_counter())
+        with turns:
+            found = embed(photos)
+        return found, times[1] - times[0], time.perf_counter() - times[1]
+
+    def embed_all(pool: ThreadPoolExecutor) -> Iterator[tuple[np.ndarray, float, float]]:
+        nonlocal turns
+        # a network of a user may keep what a call found
+        is_custom = any(isinstance(module, CustomNetwork) for module in network.modules())
+        alone = 2 if is_custom and network not in _keeping else 0
+        if alone:  # the first call may set what all others need
+            yield from map(embed_few, starts[:1])
+            before = _attributes(network)
+            yield from map(embed_few, starts[1:alone])
+            if len(starts) > 1:
+                _keeping[network] = _keeps_calls(network, before)
+        if _keeping.get(network):
+            turns = Lock()
+        yield from pool.map(embed_few, starts[alone:])
+
+    with _threads(task.options.processes) as pool:
+        for found, loading_s, network_s in track(embed_all(pool), label, len(starts)):
+            spent.loading_s += loading_s
+            spent.network_s += network_s
+            yield found
+
+
+def _embed_read_ahead(
+    task: EmbedTask, encoder: Encoder, embed: Embed, spent: EmbedTime, label: str
+) -> Iterator[np.ndarray]:
+    """Yield embeddings of a batch; the next is read and decoded while the network computes."""
     loader = ImageLoader(
         task.folder,
-        rows,
+        photo_columns(task.rows),
         encoder.transform,
-        batch_size=1 if encoder.own_size else options.batch_size,
-        workers=options.workers,
+        batch_size=1 if encoder.own_size else task.options.batch_size,
+        workers=task.options.workers,
     )
     with closing(iter(loader)) as batches, ThreadPoolExecutor(1) as ahead:
-        # the next batch is read and decoded while the network computes
         waiting = ahead.submit(next, batches, None)
         for _ in track(range(len(loader)), label, len(loader)):
             start = time.perf_counter()

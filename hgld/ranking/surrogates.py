@@ -352,7 +352,8 @@ def _kernel_agrees(scores: Tensor, goal: Goal, num_levels: int | None) -> bool:
     on_gpu = _fits_gpu(scores, goal)
     if not (on_gpu or fits_cpu(scores)) or getattr(goal.step, "tie", None) is not None:
         return False
-    width = min(scores.shape[1], loss_gpu.WIDEST + 100) if on_gpu else 96
+    # In fewer than 24 columns all images may be positives, so that the loss is only rounding.
+    width = min(max(32, scores.shape[1]), loss_gpu.WIDEST + 100) if on_gpu else 96
 
     def compare() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         small, levels, table = (part.to(scores.device) for part in _small_case(width, num_levels))

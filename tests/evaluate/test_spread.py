@@ -1,6 +1,7 @@
 """However the embedding is spread, and however large the ranking, the bytes are the same."""
 
 import re
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from io import BytesIO
@@ -14,6 +15,7 @@ import torch
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.config import EvaluateOptions
 from hgld.errors import HgldError, InvalidData, UsageError
+from hgld.evaluate import embeddings
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import Encoder, Model, find_models, loaded
 from hgld.evaluate.ranking import measure_and_write, rank_sides
@@ -247,3 +249,38 @@ def test_the_rate_and_the_share_of_loading_are_reported(
         r"the network \d+%",
         line,
     )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_as_for_a_gpu_have_the_same_vectors(
+    workers: int, shards: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = embed(shards, run, tmp_path / "threads")
+    monkeypatch.setattr(embeddings, "_embed_in_threads", embeddings._embed_read_ahead)
+    ahead = embed(shards, run, tmp_path / "ahead", batch_size=5, workers=workers)
+    for name, content in threads.items():
+        found, truth = (np.load(BytesIO(one)) for one in (ahead[name], content))
+        np.testing.assert_allclose(found, truth, atol=1e-5, err_msg=name)
+
+
+def test_as_for_a_gpu_the_next_batch_is_read_while_the_network_computes(
+    shards: Path, run: Path, tmp_path: Path
+) -> None:
+    (model,) = find_models({"m": str(run)}, Path("no runs"))
+    store = EmbeddingStore(tmp_path, EvaluateOptions(batch_size=1))
+    tasks = store._tasks(model, "", Shards.read(shards).side("train"))
+    task = max(tasks, key=lambda task: len(task.rows))
+    busy: list[float] = []
+
+    def slow(_: object) -> torch.Tensor:
+        start = time.perf_counter()
+        time.sleep(0.05)
+        busy.append(time.perf_counter() - start)
+        return torch.zeros(1)
+
+    given = task, Encoder(torch.nn.Identity(), slow), lambda x: slow(x).numpy()
+    start, spent = time.perf_counter(), embeddings.EmbedTime()
+    found = list(embeddings._embed_read_ahead(*given, spent, ""))
+    assert len(busy) == 2 * len(found) == 2 * len(task.rows) >= 8
+    assert time.perf_counter() - start < 0.8 * sum(busy)
+    assert spent.loading_s < spent.network_s

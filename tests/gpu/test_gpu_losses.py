@@ -6,7 +6,7 @@ import torch
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
-from hgld.ranking import losses
+from hgld.ranking import losses, surrogates
 from hgld.ranking.kernels import device, loss_gpu
 from hgld.ranking.steps import SigmoidStep, UpperStep
 from hgld.ranking.surrogates import Goal, gain_table
@@ -69,6 +69,15 @@ def test_losses_and_gradients_are_those_of_the_loop(kind, dtype, wide, monkeypat
     scores = scores.to(dtype)
     found = by_kernel(scores, levels, kind, UpperStep())
     agree(found, expected(scores, levels, kind, UpperStep()), dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_levels", [1, 2])
+@pytest.mark.parametrize("width", [2, 16, 33])
+def test_the_check_before_a_first_use_accepts_batches_of_any_size(kind, num_levels, width) -> None:
+    """With one level and few images it refused the kernels, and all others of the device."""
+    goal = Goal(kind, UpperStep(), ks=KS if kind == "recall" else ())
+    assert surrogates._kernel_agrees(torch.zeros(1, width, device=DEVICE), goal, num_levels)
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)

@@ -84,7 +84,7 @@ def type_of(name: str, special: str) -> str:
 )
 def test_the_kernels_agree_with_the_loops_in_the_interpreter() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    files = ["tests/gpu/test_gpu_losses.py", "tests/gpu/test_gpu_evaluation.py"]
+    files = [f"tests/gpu/test_gpu_{name}.py" for name in ("losses", "evaluation", "bench")]
     done = subprocess.run(
         command + files, cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True, text=True, timeout=600, check=False,
