@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import SystemRandom
 from time import monotonic, sleep
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
@@ -51,9 +52,11 @@ def serve_s3(port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port on which nothing listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port on which nothing listens; the system itself gives those below 32,768 to nobody."""
+    while True:
+        port = SystemRandom().randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def wait_for(address: str, process: "subprocess.Popen[bytes]") -> None:

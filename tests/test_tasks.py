@@ -41,24 +41,30 @@ def test_a_dead_worker_is_noticed() -> None:
 def fail_or_sleep(seconds: int) -> None:
     if not seconds:
         raise ValueError
+    Path(os.environ["BEGUN"]).touch()
     time.sleep(seconds)
 
 
 @pytest.mark.parametrize("first", [50, 0], ids=["at work", "after an error"])
-def test_a_stop_request_does_not_wait_for_the_tasks_that_run(first: int) -> None:
+def test_a_stop_request_does_not_wait_for_the_tasks_that_run(tmp_path: Path, first: int) -> None:
     code = f"""if True:
         import os, signal, threading, time
         from hgld import cli
         from hgld.tasks import map_tasks
         from tests.test_tasks import fail_or_sleep
+        def stop():
+            while not os.path.exists(os.environ["BEGUN"]):
+                time.sleep(0.05)
+            time.sleep(1)  # until the error is known, too
+            os.kill(os.getpid(), signal.SIGTERM)
         @cli.app.command("work")
         def work():
-            stop = threading.Timer(8, os.kill, (os.getpid(), signal.SIGTERM))
-            stop.start()
+            threading.Thread(target=stop).start()
             map_tasks(fail_or_sleep, [{first}, 50, 50], "Work", 2)
         cli.main()"""
     command = [sys.executable, "-c", code, "work"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40)
+    environment = {**os.environ, "BEGUN": str(tmp_path / "begun")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment)
     says = "hgld: stopped by SIGTERM; the same command goes on from here\n"
     assert (done.returncode, done.stderr) == (75, says)
 
@@ -105,12 +111,12 @@ def test_a_temporary_folder_of_any_length_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_fault_in_a_task_ends_the_others_before_it_is_told(tmp_path: Path) -> None:
-    tasks = [(i, tmp_path) for i in range(40)]
+    tasks = [(i, tmp_path) for i in range(400)]  # many, since the fault may be heard late
     with pytest.raises(ValueError, match="the first"):
         map_tasks(fail_first, tasks, "Failing", 2)
     after = len(list(tmp_path.iterdir()))
     time.sleep(0.3)
-    assert len(list(tmp_path.iterdir())) == after < 39
+    assert len(list(tmp_path.iterdir())) == after < 399
 
 
 def test_work_aside_has_a_process_of_its_own(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pty
 import re
 import subprocess
 import sys
-from time import sleep
+from time import monotonic, sleep
 
 import pytest
 
@@ -79,7 +79,7 @@ from hgld.cli import console
 console.LINE_S = 0.01
 for item in console.show_progress(range(4), "Training", None):
     if item == 3:
-        time.sleep(0.2)
+        time.sleep(0.5)
 """
 
 
@@ -101,15 +101,25 @@ def test_many_short_progresses_show_lines_too(
     assert "Model" in capsys.readouterr().err
 
 
+def heard(text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What is printed on stderr until a text is in it."""
+    found, end = "", monotonic() + 30
+    while text not in found:
+        assert monotonic() < end, found
+        sleep(0.01)
+        found += capsys.readouterr().err
+    return found
+
+
 def test_a_stage_without_progress_says_that_it_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(console, "LINE_S", 0.02)
     with console.Printer().working(STAGES[-1]):
-        sleep(0.1)
+        written = heard("\n", capsys)
         for _ in console.show_progress(range(1), "Copying", None):
-            sleep(0.1)
-    lines = [line.strip() for line in capsys.readouterr().err.splitlines()]
+            written += heard("Copying: ", capsys)
+    lines = [line.strip() for line in written.splitlines()]
     assert lines[0] == "publish: running for 1 s" and lines[-1] == "Copying: 0 % (0 of 1)"
 
 
@@ -120,6 +130,4 @@ def test_of_progress_inside_of_progress_the_innermost_is_shown(
     monkeypatch.setattr(console, "_silent_since", [])
     for _ in console.show_progress(range(1), "Models", None):
         for _ in console.show_progress(range(1), "Photos", None):
-            sleep(0.05)
-    written = capsys.readouterr().err
-    assert "Photos: 0 % (0 of 1)" in written
+            assert heard("Photos: 0 % (0 of 1)", capsys)

@@ -72,7 +72,8 @@ def test_accepted_and_refused_cases_are_counted() -> None:
 def test_whatever_else_happens_is_a_failure_that_can_be_repeated(
     target: Callable[[bytes, Path], None], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "HANG_S", 1.0)
+    if target is sleep_on:
+        monkeypatch.setattr(driver, "HANG_S", 3.0)
     with pytest.raises(FuzzFailure, match=rf"repeat it with HGLD_FUZZ_CASE=0:0\n(.*\n)*{what}"):
         fuzz(target, [GOOD], seconds=0.1)
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.hierarchy.test_review_page import Curator, Road, change, hgld, hgld_without_date, road
+from tests.object_store import free_port
 from tests.warm import Command
 
 __all__ = ["road"]  # a fixture
@@ -43,6 +44,7 @@ class Server:
 
 
 def start(road: Road, port: int = 0, *more: str) -> Server:
+    port = port or free_port()  # nobody else gets it while the server is away
     words = ["review", *road.at, "--serve", "--port", str(port), "--now", "2026-01-01", *more]
     process = Command(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stderr is not None
@@ -322,6 +324,7 @@ def test_taking_the_undone_side_of_a_conflict_leaves_the_value_open(
         ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
         ann.press("d")
         ben.saw("#row-0 .dot.dropped")
+        ann.saved()  # else the decision is sent once more, after its undo
         server.end(signal.SIGKILL)
         ben.view.click("#row-0")
         ben.press("u")

@@ -7,7 +7,7 @@ import pandas as pd
 
 from hgld.config import StageContext
 from tests.hierarchy.scraping import big_world, scraped
-from tests.hierarchy.small_wiki import Wiki, serve
+from tests.hierarchy.small_wiki import Fault, Wiki, serve
 
 KILLED = """
 import sys, json
@@ -34,9 +34,12 @@ def test_a_killed_scrape_goes_on_and_ends_the_same(tmp_path: Path, context: Stag
         whole = scraped(wiki, table, context, batch_size=10)
         needed = len(wiki.asked)
         wiki.asked.clear()
+        # After a half it waits for as long as the server asks.
+        wiki.faults = [Fault(0)] * (needed // 2) + [Fault(429, "", {"Retry-After": "300"})]
         process = subprocess.Popen([sys.executable, "-c", KILLED, wiki.url, str(tmp_path)])
-        while len(wiki.asked) < needed // 2:
-            time.sleep(0.001)
+        while len(wiki.asked) <= needed // 2:
+            assert process.poll() is None
+            time.sleep(0.01)
         process.kill()
         process.wait()
         before = len(wiki.asked)

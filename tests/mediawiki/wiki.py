@@ -23,6 +23,7 @@ import pytest
 
 from tests.mediawiki.fill import database, export_xml, fill_by_sql, fill_entities
 from tests.mediawiki.world import World
+from tests.object_store import free_port
 
 HERE = Path(__file__).parent
 MEDIAWIKI = Path("/usr/share/mediawiki")
@@ -129,7 +130,7 @@ def serve_world(template: Path, folder: Path, *worlds: World) -> Iterator[Wiki]:
 def serve(folder: Path, workers: int = 2, settings: str = "") -> Iterator[Wiki]:
     """Serve the wiki in a folder; ``settings`` is more PHP for its LocalSettings.php."""
     (folder / "more.php").write_text(f"<?php\n{settings}\n")
-    port = _free_port()
+    port = free_port()
     options = [part for pair in PHP_SETTINGS.items() for part in ("-d", "=".join(pair))]
     command: list[str | Path] = [
         "php",
@@ -166,13 +167,6 @@ def _php(script: str, *arguments: object, wiki: Path | None = None, text: str = 
     done = subprocess.run(command, env=environment, input=text, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{script}: {done.stdout[-800:]} {done.stderr[-800:]}")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:

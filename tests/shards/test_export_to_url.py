@@ -191,7 +191,7 @@ def test_the_photos_of_a_report_ask_once_whether_the_tars_are_those_of_the_index
 
 
 def test_of_two_writers_that_begin_at_the_same_moment_one_goes_on(
-    tmp_path: Path, bucket: Bucket, proxy: Proxy
+    tmp_path: Path, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both, first, done, entered = Barrier(2), Lock(), Barrier(2), []
 
@@ -201,7 +201,7 @@ def test_of_two_writers_that_begin_at_the_same_moment_one_goes_on(
         if request.method == "PUT":
             puts.append(request)
             if not first.acquire(blocking=False):
-                sleep(0.3)  # the other one reads its own name back before this one is written
+                sleep(0.3)  # without its wait, the other one would read its own name back
 
     def write(name: str) -> str:
         (tmp_path / name).mkdir()
@@ -214,8 +214,14 @@ def test_of_two_writers_that_begin_at_the_same_moment_one_goes_on(
             done.wait()
             return str(error)
 
+    def settle(seconds: float) -> None:
+        sleep(seconds)
+        while sum(request.method == "PUT" for request in proxy.answered) < 2:
+            sleep(0.01)  # a busy machine takes longer than the wait allows for
+
     puts: list[Request] = []
     proxy.fault = late
+    monkeypatch.setattr("hgld.shards.shard_url.sleep", settle)
     with ThreadPoolExecutor(2) as pool:
         said = sorted(pool.map(write, ["a", "b"]))
     assert said == [f"{bucket.url}: another process began to write shards here", "writes"]
