@@ -17,6 +17,7 @@ from tests.evaluate.test_rank_tasks import make_sides, written
 from tests.evaluate.test_spread import embed, make_model
 from tests.made_shards import make_shards
 from tests.object_store import make_bucket, reach, serve_s3
+from tests.on_ray import look
 from tests.shards.shard_world import make_world
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES
@@ -40,7 +41,7 @@ def cluster() -> Iterator[str]:
 
 
 def test_the_node_has_other_folders(cluster: str, tmp_path: Path) -> None:
-    assert map_tasks(_look, [tmp_path], "", cluster=cluster) == [(False, "/tmp/home", "/tmp/home")]
+    assert map_tasks(look, [tmp_path], "", cluster=cluster) == [(False, "/tmp/home", "/tmp/home")]
 
 
 def test_it_writes_the_same_shards(cluster: str, tmp_path: Path) -> None:
@@ -87,10 +88,6 @@ def test_it_resizes_the_same_photos(cluster: str, tmp_path: Path) -> None:
             fetch_files(options=options(url, ray=where), context=context)
     assert content(tmp_path / "here") == content(tmp_path / "there")
     assert len(list((tmp_path / "there").glob("*.kept.tar"))) == len(PHOTOS)
-
-
-def _look(folder: Path) -> tuple[bool, str, str]:
-    return folder.exists(), str(Path.home()), str(Path.cwd())
 
 
 def content(folder: Path) -> dict[str, bytes]:
