@@ -110,7 +110,11 @@ def _parent() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        # Arrow's own allocator reserves a gigabyte at once, which fuzzing would count as used.
+        environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        process = subprocess.Popen(
+            command, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+        )
     atexit.register(process.wait)
     atexit.register(ours.close)  # first
     return ours

@@ -14,22 +14,24 @@ HGLD_FUZZ_SECONDS is the time that each target gets, HGLD_FUZZ_SEED the seed.
 
 import faulthandler
 import os
+import pickle
 import random
 import re
 import resource
+import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIGABRT
 from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 from hgld.errors import HgldError
+from tests.warm import Script
 
 __all__ = ["Counts", "FuzzFailure", "fuzz", "mutate"]
 
@@ -37,9 +39,11 @@ Target = Callable[[bytes, Path], object]
 Repair = Callable[[bytes], bytes]
 
 SECONDS = 3.0  # for each target; make rehearse sets 60
+LEAST_CASES = 40  # also on a busy machine or before kernels are compiled: some of them are refused
 MEMORY = 1 << 30  # bytes beyond what the good inputs need
 HANG_S = 30.0  # without an end of a case; a case takes milliseconds, even on a busy machine
 MOST_MUTATIONS = 6
+SERVE = "from tests.fuzz.driver import serve; serve()"  # forked with the libraries loaded
 NUMBERS = [0, 1, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63]
 DIGITS = [b"0", b"1", b"-1", b"-9", b"65536", b"2147483648", b"9223372036854775808", b"9" * 40]
 DIGITS += [b"1e308", b"NaN", b"-Infinity", b"077", b"0.5", b"1_0"]
@@ -82,17 +86,14 @@ def fuzz(
     if "HGLD_FUZZ_CASE" in os.environ:
         seed, only = map(int, os.environ["HGLD_FUZZ_CASE"].split(":"))
     job = _Job(target, list(seeds), list(tokens), repair, seed, wanted, only)
-    here, there = get_context("spawn").Pipe()
-    process = get_context("spawn").Process(target=_serve, args=(there, job), daemon=True)
-    # Arrow's own allocator reserves a gigabyte at once, which would count as used.
-    with patch.dict(os.environ, ARROW_DEFAULT_MEMORY_POOL="system"):
-        process.start()
-    there.close()
-    try:
-        return _watch(here, job, lambda: os.kill(process.pid or 0, SIGABRT), process.join)
-    finally:
-        process.kill()
-        process.join()
+    with Script(["-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            with Connection(os.dup(process.stdout.fileno())) as told:
+                pickle.dump(job, process.stdin)
+                process.stdin.close()
+                return _watch(told, job, lambda: process.send_signal(SIGABRT), process.wait)
+        finally:
+            process.kill()
 
 
 def mutate(
@@ -126,7 +127,7 @@ class _Job:
 
 
 def _watch(
-    pipe: Connection, job: _Job, abort: Callable[[], None], join: Callable[[], None]
+    pipe: Connection, job: _Job, abort: Callable[[], None], join: Callable[[], object]
 ) -> Counts:
     """Follow the process from case to case."""
     number: int | None = None
@@ -152,8 +153,11 @@ def _failure(job: _Job, number: int | None, what: str) -> FuzzFailure:
     return FuzzFailure(f"{head}{data[:200]!r}\n{what}")
 
 
-def _serve(pipe: Connection, job: _Job) -> None:
+def serve() -> None:
     """Run the cases; say which one is at work, and at the end how many there were."""
+    job: _Job = pickle.load(sys.stdin.buffer)
+    pipe = Connection(os.dup(1), readable=False)
+    os.dup2(2, 1)  # what a target prints is no message
     faulthandler.enable()
     accepted = refused = 0
     with TemporaryDirectory(prefix="hgld-fuzz-") as name:
@@ -167,14 +171,14 @@ def _serve(pipe: Connection, job: _Job) -> None:
         most = _memory() + MEMORY
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         end = time.monotonic() + job.seconds
-        for number in count() if job.only is None else [job.only]:
+        for done, number in enumerate(count() if job.only is None else [job.only], 1):
             pipe.send(number)
             fault = _fault_of(job, job.case(number), folder)
             if fault:
                 pipe.send(fault)
                 return
             accepted, refused = accepted + (fault is None), refused + (fault == "")
-            if time.monotonic() > end:
+            if time.monotonic() > end and done >= LEAST_CASES:
                 break
     pipe.send(Counts(accepted, refused))
 
