@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pytest
@@ -20,6 +20,7 @@ from hgld.publish import (
     release_reviewed,
     write_release,
 )
+from hgld.publish.content import Release
 from hgld.storage import RemoteFolder
 from tests.made_run import CC, PLACES, MadeRun, context, make_run
 
@@ -592,6 +593,20 @@ def test_a_release_of_a_folder_lists_each_image_with_its_class_and_split(
         "3.jpg,train,3,i3",
         "4.jpg,train,4,i4",
     ]
+
+
+@pytest.mark.parametrize(("road", "total"), [("folder", 1), ("published", 2)])
+def test_a_class_of_two_splits_is_one_class_of_its_group_but_ids_of_two_spaces_are_two(
+    tmp_path: Path, road: Literal["folder", "published"], total: int
+) -> None:
+    classes = pd.DataFrame(
+        {"split": ["train", "index"], "landmark_id": 7, "kind": "", "group": "a"}
+    )
+    nothing = table("label_dropped")
+    given = (PublishOptions(), context(tmp_path), road, [], classes, nothing, {}, None)
+    (group,) = Release(*given).groups
+    assert group.all_landmarks == total
+    assert group.landmarks == {"train": 1, "index": 1}
 
 
 def test_a_number_that_is_another_class_in_the_gallery_is_not_taken_for_it(run: MadeRun) -> None:

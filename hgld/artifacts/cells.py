@@ -63,5 +63,19 @@ def guard_formulas(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**guarded)
 
 
+def unguard_formulas(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table before ``guard_formulas``.
+
+    Example:
+        >>> unguard_formulas(pd.DataFrame({"name": ["'=1+1", "'007", "-5"]}))["name"].tolist()
+        ['=1+1', "'007", '-5']
+    """
+    plain = {}
+    for name, cells in _texts(table).items():
+        runs = cells.str.startswith("'") & cells.str.slice(1).str.fullmatch(_FORMULA)
+        plain[name] = cells.mask(runs, cells.str.slice(1))
+    return table.assign(**plain)
+
+
 def _texts(table: pd.DataFrame) -> "dict[str, pd.Series[str]]":
     return {str(n): cells for n, cells in table.items() if str(cells.dtype) in ("str", "object")}

@@ -107,7 +107,7 @@ def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Them
             parts = _parts(counts, ring + 1)
             _draw_ring(axes, parts, ring, depth, colours, theme, 2 * reach / HEIGHT)
         axes.set(xlim=(-reach * WIDTH / HEIGHT, reach * WIDTH / HEIGHT), ylim=(-reach, reach))
-        middle = f"{total:,}\n{levels[-1]}\nclasses"
+        middle = f"{total:,}\n" + "\n".join(level_classes(levels[-1]).rsplit(" ", 1))
         axes.text(0, 0, middle, ha="center", va="center", fontsize=9, color=theme.ink)
         return Drawing(figure, theme)
 

@@ -3,7 +3,8 @@
 H-GLDv2's official files have five columns; a cut that is going round has the three that matter
 here. Both come with blanks at the ends of labels, either line end, and rows without a label. What
 is worked with is clean; what is written back is what was read, cell by cell. ``labels.csv`` of a
-release of classes is read, too; it has the columns split, class_id and one for each level.
+release of classes is read, too; it has the columns split, class_id and one for each level, and an
+apostrophe before texts that a spreadsheet would run, which is no part of a name.
 
 A pipeline may also take its hierarchy from such files, H-GLDv2's own or third-party cuts of them;
 they replace scrape, review and decisions.
@@ -28,6 +29,7 @@ from hgld.artifacts import (
     read_header,
     row_in_file,
 )
+from hgld.artifacts.cells import unguard_formulas
 from hgld.artifacts.columns import single_blanks_all, table_of
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
@@ -90,7 +92,7 @@ class LabelFile:
         # An id is a number, so blanks around it make no difference.
         clean = self.labels.drop(columns="landmark_id") if self.paths is None else self.paths
         shown = [name for name in clean if name in self.cells]
-        return (self.cells[shown] != clean[shown]).any(axis=1)
+        return (unguard_formulas(self.cells[shown]) != clean[shown]).any(axis=1)
 
     def kinds(self) -> "pd.Series[str]":
         """Label -> its kind, for the labels that are there."""
@@ -158,7 +160,7 @@ def read_label_file(path: Path) -> LabelFile:
         number, *levels = header[1:]
         table = read_csv(path, {number: "int", **dict.fromkeys(levels, "text")})
         require_unique(table, (number,), path, partial(row_in_file, path))
-        paths = table[levels].apply(single_blanks_all)
+        paths = unguard_formulas(table[levels]).apply(single_blanks_all)
         labels = _labels_of_paths(table[number], paths, "class")
     else:
         paths = None

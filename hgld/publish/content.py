@@ -61,18 +61,15 @@ class Photos:
 class Group:
     """A supercategory (or class of the level above the finest): landmarks and images.
 
-    Landmarks are counted by id space, the classes of a folder by split.
+    Landmarks are counted by id space, the classes of a folder by split; ``all_landmarks`` counts
+    a class of several splits once.
     """
 
     name: str
     kind: str
     landmarks: Mapping[str, int]
+    all_landmarks: int
     images: int
-
-    @property
-    def all_landmarks(self) -> int:
-        """Landmarks of all id spaces, classes of all splits."""
-        return sum(self.landmarks.values())
 
 
 @dataclass(frozen=True)
@@ -144,6 +141,9 @@ class Release:
         """Landmarks and images of each supercategory that has any, by name."""
         classes = self.classes[self.classes["group"] != ""]
         counts = classes.groupby(["group", "kind", "split"]).size()
+        # the ids of GLDv2's two spaces are different landmarks
+        one = ["landmark_id"] if self.road == "folder" else ["split", "landmark_id"]
+        totals = classes.drop_duplicates(["group", "kind", *one]).groupby(["group", "kind"]).size()
         images = self._count_images(classes)
         names = sorted({(str(group), str(kind)) for group, kind, _ in counts.index})
         return [
@@ -151,6 +151,7 @@ class Release:
                 name,
                 kind,
                 {space: int(counts.get((name, kind, space), 0)) for space in self.spaces},
+                int(totals[name, kind]),
                 images.get((name, kind), 0),
             )
             for name, kind in names

@@ -322,7 +322,9 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     title = f"{ordered[0].name} is the largest of {len(bars):,} {level_classes(coarse)}"
     if len({bar.classes for bar in ordered[:2]}) == 1:
         title = f"How many {level_classes(finest)} each {level_noun(coarse)} has"
-    about = f"Labelled classes ({finest}) of each {level_noun(coarse)}, and their exported images."
+    about = (
+        f"Labelled {level_classes(finest)} of each {level_noun(coarse)}, and their exported images."
+    )
     table = pd.DataFrame(
         [(bar.name, bar.group, bar.classes, bar.images) for bar in ordered],
         columns=[coarse, "within", level_classes(finest), "images"],

@@ -56,18 +56,21 @@ class Counts:
         """Classes and images of each class of the second finest level."""
         # ids of train and index are numbered apart: 7 is another landmark in each
         space = self.index["split"].map(SPACE_OF_SPLIT)
-        images = self.index.groupby([space, self.index["landmark_id"]]).size().to_dict()
-        counted: dict[tuple[str, ...], list[int]] = {}
+        of_class = self.index.groupby([space, self.index["landmark_id"]]).size().to_dict()
+        images = Counter[tuple[str, ...]]()
         for key, path in self.paths.items():
-            count = counted.setdefault(path[:-1], [0, 0])
-            count[0] += 1
-            count[1] += images.get(key, 0)
-        return [Bar(path[-1], path[0], *count) for path, count in counted.items()]
+            images[path[:-1]] += of_class.get(key, 0)
+        return [Bar(path[-1], path[0], n, images[path]) for path, n in self.by_group.items()]
 
     @cached_property
     def by_group(self) -> dict[tuple[str, ...], int]:
         """Path without its finest class -> number of finest classes."""
-        return dict(Counter(path[:-1] for path in self.paths.values()))
+        return dict(Counter(path[:-1] for path in self._classes))
+
+    @cached_property
+    def _classes(self) -> list[tuple[str, ...]]:
+        """Paths of the finest classes; a class of both id spaces has one."""
+        return list(dict.fromkeys(self.paths.values()))
 
     @cached_property
     def shares(self) -> dict[str, dict[str, int]]:
@@ -77,7 +80,7 @@ class Counts:
             return {}
         names = [level_classes(self.levels[-1]), *(f"{split} images" for split in self.class_sizes)]
         shares = {name: dict.fromkeys(coarsest, 0) for name in names}
-        for path in self.paths.values():
+        for path in self._classes:
             shares[names[0]][path[0]] += 1
         for split, rows in by_split(self.index):
             for landmark, images in rows.groupby("landmark_id").size().items():

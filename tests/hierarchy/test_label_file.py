@@ -54,6 +54,19 @@ def test_groups_of_one_name_below_different_parents_are_two(tmp_path: Path) -> N
     assert read_label_file(tmp_path / "a.csv").counts()["labels"] == {"kingdom": 2, "genus": 2}
 
 
+def test_an_apostrophe_that_a_release_put_before_a_formula_is_no_part_of_the_name(
+    tmp_path: Path,
+) -> None:
+    classes = "train,0,a,'=SUM(A1)\ntrain,1,a,''=1\ntrain,2,a,'007\n"
+    text = f"split,class_id,group,class\n{classes}"
+    (tmp_path / "a.csv").write_text(text)
+    file = read_label_file(tmp_path / "a.csv")
+    assert file.labels["category"].tolist() == ["=SUM(A1)", "'=1", "'007"]
+    assert not file.untidy.any()
+    file.write(tmp_path / "b.csv")
+    assert (tmp_path / "b.csv").read_text() == text
+
+
 def test_a_file_of_classes_tells_what_is_in_it(tmp_path: Path) -> None:
     rows = "train,0,life,insect,ant\n,1,life, insect,bee\ntrain,2,life,mammal,cat\ntrain,3,,x,y\n"
     (tmp_path / "a.csv").write_text(f"split,class_id,root,group,class\n{rows}")

@@ -15,7 +15,7 @@ from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
-from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares
+from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares, draw_sunburst
 from hgld.report import charts
 from hgld.report.class_map import place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
@@ -132,6 +132,22 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
     }
     assert counts.largest_share() == ("human-made", 0.6)
     assert counts.by_group[LAKE] == 2 and sum(counts.by_group.values()) == 5
+
+
+def test_a_class_of_both_id_spaces_is_counted_once_and_its_images_in_both() -> None:
+    paths = [json.dumps({"group": "a", "leaf": leaf}) for leaf in "xxy"]
+    rows = {"split": ["train", "index", "index"], "landmark_id": [0, 0, 1], "path": paths}
+    hierarchy = pd.DataFrame(rows)
+    counts = Counts(hierarchy, hierarchy[["split", "landmark_id"]], ("group", "leaf"))
+    assert counts.by_group == {("a",): 2}
+    assert [(bar.classes, bar.images) for bar in counts.bars] == [(2, 3)]
+
+
+def test_classes_that_are_called_so_are_named_once() -> None:
+    plans = {p.name: p for p in charts._plan_counts(counts_of(("a", "b", "class"), ["xyz"]))}
+    assert plans["groups"].caption == "Labelled classes of each b, and their exported images."
+    rings = draw_sunburst({("x", "y"): 58}, ("a", "b", "class"), LIGHT).figure
+    assert "58\nclasses" in [label.get_text() for label in rings.axes[0].texts]
 
 
 def counts_of(levels: tuple[str, ...], paths: list[str]) -> Counts:
