@@ -26,7 +26,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster_ids import Change, keep_ids, load_before, save_ids, tell_changes
 from hgld.hierarchy.decisions import Decided
-from hgld.hierarchy.scrape.chains import chain_of
+from hgld.hierarchy.scrape.ancestors import chain_of
 from hgld.hierarchy.vector_clusters import (
     ancestor_groups,
     count_different,

@@ -10,7 +10,6 @@ Every part of hgld that opens an image uses this package, so the same rules appl
   is undecodable. No memory is allocated for its pixels.
 """
 
-from hgld.images.boxes import OutsidePhoto, cut_out, extended_boxes
 from hgld.images.decode import (
     IMAGE_ENDINGS,
     MOST_PIXELS,
@@ -25,7 +24,16 @@ from hgld.images.decode import (
     upright_rgb,
 )
 from hgld.images.jpeg import is_sound_jpeg, is_whole_jpeg, jpeg_size, read_headers
-from hgld.images.resize import Note, describe_changes, read_note, resize, shrink_jpeg
+from hgld.images.resize import (
+    Note,
+    OutsidePhoto,
+    cut_out,
+    describe_changes,
+    extended_boxes,
+    read_note,
+    resize,
+    shrink_jpeg,
+)
 
 __all__ = [
     "IMAGE_ENDINGS",

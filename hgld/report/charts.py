@@ -26,7 +26,12 @@ from hgld.figures import (
     draw_sunburst,
 )
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
-from hgld.report.confusion import count_confusion, draw_confusion
+from hgld.report.confusion import (
+    confusion_by_class,
+    count_confusion,
+    draw_confusion,
+    draw_icicle,
+)
 from hgld.report.counts import Counts
 from hgld.report.curve_charts import plan_curves
 from hgld.report.figures import (
@@ -34,7 +39,6 @@ from hgld.report.figures import (
     draw_level_bars,
     draw_loss_curves,
 )
-from hgld.report.icicle import confusion_by_class, draw_icicle
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import count_cores, map_tasks, say, watched_by

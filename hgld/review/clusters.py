@@ -27,7 +27,7 @@ from hgld.config import ClusterOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster import vectors_of
 from hgld.hierarchy.decisions import short_hash
-from hgld.hierarchy.scrape.chains import chain_of, is_circular
+from hgld.hierarchy.scrape.ancestors import chain_of, is_circular
 from hgld.hierarchy.vector_clusters import count_different, find_clusters, nearest_to_mean
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.suggestions import DROP

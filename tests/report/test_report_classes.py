@@ -11,7 +11,7 @@ from scipy.stats import t, ttest_1samp
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.figures import DARK, LIGHT
 from hgld.report.class_table import class_means
-from hgld.report.icicle import confusion_by_class, draw_icicle
+from hgld.report.confusion import confusion_by_class, draw_icicle
 from hgld.report.latex import frame_cells, frame_latex
 from tests.made_run import MadeRun
 from tests.report.reading import parse, text, write

@@ -1,9 +1,12 @@
-"""Ancestors of the classes of values in Wikidata, and those that several values share."""
+"""Ways from key to key: chains of redirects and renames, and ancestors of classes in Wikidata."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import pandas as pd
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 def steps_up(
@@ -64,3 +67,21 @@ def shared_ancestors(
     }
     counts = Counter({ancestor: count for ancestor, count in below.items() if count > 1})
     return [shared.get(class_id, {}) for class_id in class_ids], counts
+
+
+def chain_of(key: Key, following: Mapping[Key, Key]) -> list[Key]:
+    """Return a key, the key that follows it, and so on; a circle ends with its first repeated key.
+
+    Example:
+        >>> chain_of("a", {"a": "b", "b": "c"}), chain_of("a", {"a": "b", "b": "a"})
+        (['a', 'b', 'c'], ['a', 'b', 'a'])
+    """
+    chain = [key]
+    while chain[-1] in following and chain[-1] not in chain[:-1]:
+        chain.append(following[chain[-1]])
+    return chain
+
+
+def is_circular(chain: list[Key]) -> bool:
+    """Whether a chain ends in a circle."""
+    return chain[-1] in chain[:-1]

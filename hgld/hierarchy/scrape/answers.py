@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from unicodedata import normalize
 from urllib.parse import unquote
 
-from hgld.hierarchy.scrape.chains import chain_of, is_circular
+from hgld.hierarchy.scrape.ancestors import chain_of, is_circular
 from hgld.hierarchy.scrape.titles import as_stored
 from hgld.words import single_blanks
 

@@ -25,8 +25,8 @@ from typing import IO
 
 from hgld.config import ScrapeOptions
 from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.scrape.ancestors import chain_of, is_circular
 from hgld.hierarchy.scrape.answers import Page, is_item_id
-from hgld.hierarchy.scrape.chains import chain_of, is_circular
 from hgld.hierarchy.scrape.titles import as_stored, fault_of_title
 from hgld.tasks import track
 

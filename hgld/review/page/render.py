@@ -1,14 +1,18 @@
-"""Renderer of the review page: the rows of ``review.csv`` in one HTML file without a network.
+"""Renderer of the review page and the page of links: the rows of a sheet in one HTML file.
 
 The page contains the cells of the CSV unchanged, so the browser saves the same CSV with the edited
 cells, and ``hgld review --apply`` reads it like any other. Labels come from a public wiki, so all
 texts are embedded as data and shown as text, and the content security policy allows only this
 page's script and no network access.
+
+The page of links shows each open class with its photos and candidates of Wikidata. As a file it
+saves ``link_review.csv``, which ``hgld link --apply`` reads.
 """
 
 import csv
 import io
 import json
+import re
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -35,7 +39,7 @@ from hgld.tasks import say
 from hgld.template_files import open_templates
 from hgld.words import count_text, single_blanks
 
-SCRIPTS = (  # in the order of their dependencies
+SCRIPTS = (  # of the review page, in the order of their dependencies
     "dom.js",
     "browser.js",
     "sheet.js",
@@ -60,6 +64,7 @@ SCRIPTS = (  # in the order of their dependencies
     "live.js",  # in the page of a server only
     "start.js",
 )
+LINK_SCRIPTS = ("dom.js", "browser.js", "links.js")
 MEGABYTE = 1_000_000
 
 
@@ -303,3 +308,64 @@ def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[s
     squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T
     squares[np.arange(len(own)), own] = np.inf
     return dict(zip(keyed["key"], numbers[squares.argmin(axis=1)].tolist(), strict=True))
+
+
+def render_links(
+    sheet: pd.DataFrame,
+    photos: pd.DataFrame,
+    *,
+    options: ReviewOptions,
+    source: Path,
+    title: str,
+    command: str,
+    live: Mapping[str, Any] | None = None,
+) -> str:
+    """Return the page as HTML; the same tables and files give the same text.
+
+    Args:
+        sheet: ``link_review``, the open classes.
+        photos: ``photos_of_classes``.
+        options: size limit of the page.
+        source: the folder that the paths of photos are relative to.
+        title: the pipeline's title.
+        command: command that applies the file that the page saves.
+        live: facts for the page of a server, which asks for its photos and sends its answers.
+    """
+    facts = {
+        "series": sha256(title.encode()).hexdigest()[:16],
+        "command": command,
+        "file": "link_review.csv",
+        **sheet_facts(csv_text(sheet, name="link_review")),
+    }
+    names, columns = cells_in(facts, "name"), ("candidates", "photo_scores")
+    texts = zip(*(cells_in(facts, column) for column in columns), strict=True)
+    facts["candidates"] = [_candidates(*cells) for cells in texts]
+    if live is not None:
+        return fill_in({**facts, "photos": {}, "live": live}, title, "links.html", LINK_SCRIPTS)
+    bare = fill_in({**facts, "photos": {}}, title, "links.html", LINK_SCRIPTS)
+    budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
+    found = photo_facts(read_photos(photos, names, source, budget_bytes=budget), names)
+    return fill_in({**facts, "photos": found}, title, "links.html", LINK_SCRIPTS)
+
+
+def photos_of_classes(
+    landmarks: pd.DataFrame, images: pd.DataFrame, *, per_class: int
+) -> pd.DataFrame:
+    """Return the first images of each class, as ``choose_images`` does for values, by its name."""
+    values = landmarks.assign(class_id="", instance_of=landmarks["name"])
+    return choose_images(values, landmarks, images, per_value=per_class)
+
+
+def _candidates(text: str, photo_scores: str) -> list[dict[str, str]]:
+    """Return id, text and scores of each candidate in the cells of the sheet.
+
+    Example:
+        >>> _candidates("Q193 Saturn: planet (0.62); Q1939 Saturn (0.60)", "Q193 (0.271)")[0]
+        {'id': 'Q193', 'text': 'Saturn: planet', 'score': '0.62', 'seen': '0.271'}
+    """
+    seen = dict(re.findall(r"(Q\d+) \((.*?)\)", photo_scores))
+    found = re.findall(r"(Q\d+) (.*?) \((-?\d\.\d\d)\)(?:; (?=Q\d+ )|$)", text)
+    return [
+        {"id": item_id, "text": about, "score": score, "seen": seen.get(item_id, "")}
+        for item_id, about, score in found
+    ]
