@@ -39,6 +39,7 @@ BATCH = 1 << 16  # rows of a batch
 PIECE = 1 << 24  # bytes
 GROUP = 1 << 20  # rows of a row group, as pandas writes them
 OURS_GB = 0.45  # of the limit is for the interpreter and a row group; DuckDB exceeds its own a bit
+MEMORY_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 LEAST_GB = 0.3  # with less DuckDB cannot join
 
 
@@ -133,7 +134,11 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
         shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix="tables-", dir=folder) as spill, duckdb.connect() as tables:
         if memory_gb is None:
-            memory_gb = _memory_gb(tables) / 4
+            # DuckDB's default is 80 % of the memory of this machine or of its control group
+            (limit,) = tables.execute("SELECT current_setting('memory_limit')").fetchall()[0]
+            amount, unit = limit.split()
+            limit_bytes = float(amount) * 1024.0 ** MEMORY_UNITS.index(unit)
+            memory_gb = limit_bytes / 0.8e9 / 4
         megabytes = round(1000 * max(LEAST_GB, 0.8 * memory_gb - OURS_GB))
         tables.execute(f"SET memory_limit = '{megabytes}MB'")
         tables.execute("SET temp_directory = $1", [spill])
@@ -151,13 +156,6 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
             ) from None
         except duckdb.IOException as error:
             raise Resumable(f"{folder}: {str(error).splitlines()[0]}; make room there") from None
-
-
-def _memory_gb(tables: DuckDBPyConnection) -> float:
-    """Memory of this machine or of its control group; DuckDB's default limit is 80 % of that."""
-    (limit,) = tables.execute("SELECT current_setting('memory_limit')").fetchall()[0]
-    amount, unit = limit.split()
-    return float(amount) * 1024.0 ** ("bytes", "KiB", "MiB", "GiB", "TiB").index(unit) / 0.8e9
 
 
 def query_csv(

@@ -53,7 +53,14 @@ def print_plan(plan: Plan) -> None:
         _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
         _print_row("", "writes  " + _files(stage.writes))
-    _print_downloads(plan)
+    groups: dict[str, list[int]] = {}  # sizes below the common address, numbered tars together
+    for url, _, size_bytes in plan.downloads:
+        name = re.sub(r"_\d+\.tar$", "_*.tar", url.removeprefix(plan.base_url))
+        groups.setdefault(name, []).append(size_bytes)
+    if groups:
+        _print_row("download", f"from {plan.base_url}")
+    for name, sizes in groups.items():
+        _print_row("", f"{size_text(sum(sizes)):>7}  {len(sizes):>3} x {name}")
     for disk in plan.disks:
         need = f"at most {size_text(disk.need_bytes)} needed ({disk.what}), "
         where = f" in {disk.folder}" if len(plan.disks) > 1 else ""
@@ -105,18 +112,6 @@ def _print_row(head: str, text: str) -> None:
 def _files(names: Iterable[str]) -> str:
     artifacts = [ARTIFACTS[name] for name in names]
     return ", ".join(a.file + "/" * isinstance(a, Folder) for a in artifacts)
-
-
-def _print_downloads(plan: Plan) -> None:
-    """Print bytes, files and names below their common address; numbered tars in one line."""
-    groups: dict[str, list[int]] = {}
-    for url, _, size_bytes in plan.downloads:
-        name = re.sub(r"_\d+\.tar$", "_*.tar", url.removeprefix(plan.base_url))
-        groups.setdefault(name, []).append(size_bytes)
-    if groups:
-        _print_row("download", f"from {plan.base_url}")
-    for name, sizes in groups.items():
-        _print_row("", f"{size_text(sum(sizes)):>7}  {len(sizes):>3} x {name}")
 
 
 def print_estimate(runner: Runner, megabytes_per_second: float | None) -> None:

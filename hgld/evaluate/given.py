@@ -138,7 +138,15 @@ def read_given(path: Path) -> Given:
         raise
     except Exception as error:  # numpy and pyarrow raise many types for damaged files
         raise InvalidData(f"{path}: not readable as embeddings ({one_line(error)})") from None
-    _require_shape(given)
+    vectors: Any = given.vectors
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or 0 in vectors.shape:
+        raise InvalidData(
+            f"{given.path}: embeddings of shape {vectors.shape} and type {vectors.dtype}; expected "
+            "(images, dim) floating-point numbers, at least one"
+        )
+    for name, rows in (("ids", given.ids), ("labels", given.labels)):
+        if rows is not None and len(rows) != len(vectors):
+            raise InvalidData(f"{given.path}: {len(rows)} {name} for {len(vectors)} embeddings")
     require_finite(given.vectors, str(path), partial(name_row, given.ids))
     zero = np.flatnonzero(~given.vectors.any(axis=1))
     if len(zero):
@@ -332,15 +340,3 @@ def _label_table(labels: np.ndarray, path: Path) -> pd.DataFrame:
         )
     table = labels.reshape(len(labels), -1)
     return pd.DataFrame(table, columns=[str(i + 1) for i in range(table.shape[1])])
-
-
-def _require_shape(given: Given) -> None:
-    vectors: Any = given.vectors
-    if vectors.ndim != 2 or vectors.dtype.kind != "f" or 0 in vectors.shape:
-        raise InvalidData(
-            f"{given.path}: embeddings of shape {vectors.shape} and type {vectors.dtype}; expected "
-            "(images, dim) floating-point numbers, at least one"
-        )
-    for name, rows in (("ids", given.ids), ("labels", given.labels)):
-        if rows is not None and len(rows) != len(vectors):
-            raise InvalidData(f"{given.path}: {len(rows)} {name} for {len(vectors)} embeddings")

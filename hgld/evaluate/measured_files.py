@@ -198,7 +198,12 @@ def measure_files(
     other = gallery or query
     tables = _tables(query, other, levels)
     names = tuple(levels) or tuple(map(str, tables[0].columns))
-    labels = _number(tables)
+    words = [table.to_numpy() for table in tables]
+    every = np.concatenate(words)
+    # both sides are numbered together, so that equal labels get equal numbers
+    columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
+    numbers = np.stack(columns, axis=1).astype(np.int64)
+    labels = [numbers[: len(words[0])], numbers[len(words[0]) :]]
     # fine to coarse would reduce every metric to one level
     at = coarser_column(torch.from_numpy(np.concatenate(labels)))
     if at is not None:
@@ -321,16 +326,6 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
     # as the source of a folder reads them
     stripped: pd.DataFrame = text.apply(lambda column: column.str.strip())
     return stripped
-
-
-def _number(tables: Sequence[pd.DataFrame]) -> list[np.ndarray]:
-    """Return (N, L) class numbers of both sides; equal labels of a level get equal numbers."""
-    words = [table.to_numpy() for table in tables]
-    every = np.concatenate(words)
-    # both sides are numbered together, so that equal labels get equal numbers
-    columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
-    numbers = np.stack(columns, axis=1).astype(np.int64)
-    return [numbers[: len(words[0])], numbers[len(words[0]) :]]
 
 
 def _count_inside(query: Given, gallery: Given) -> int:

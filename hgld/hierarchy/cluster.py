@@ -170,7 +170,10 @@ def _propose(
     anchors = [key for key, anchor in anchor_of.items() if key == anchor]
     save_ids(context.state, made_from, before, now, anchors)
     changes = tell_changes(before.ids, now)
-    _say_changes(changes)
+    counts = Counter(change.change for change in changes)
+    if set(counts) - {"new", "kept"} or len(counts) > 1:
+        text = ", ".join(f"{counts[word]} {word}" for word in CHANGES[::-1] if counts[word])
+        say(f"clusters against those before: {text}; see cluster_summary.csv")
     return clusters, _summary(clusters, nearest, changes, above)
 
 
@@ -265,14 +268,6 @@ def _summary(
 
 def _join(ids: Iterable[int]) -> str:
     return "; ".join(map(str, ids))
-
-
-def _say_changes(changes: Sequence[Change]) -> None:
-    """One line, where there were clusters before and some are other ones now."""
-    counts = Counter(change.change for change in changes)
-    if set(counts) - {"new", "kept"} or len(counts) > 1:
-        text = ", ".join(f"{counts[word]} {word}" for word in CHANGES[::-1] if counts[word])
-        say(f"clusters against those before: {text}; see cluster_summary.csv")
 
 
 def anchors_of(edits: pd.DataFrame, keys: Sequence[str]) -> dict[str, str]:

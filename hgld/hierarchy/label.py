@@ -67,7 +67,13 @@ def build_labels(
     values = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
     values = values.sort_values([*BY_LANDMARK, "order"], kind="stable")
     labelled, reasons = _judge(values, decided)
-    _say_conflicts(values, decided, context.words)
+    found = {d.key for d in decided.of_values(values) if d and d.rivals}
+    if found:
+        are = "is" if len(found) == 1 else "are"
+        say(
+            f"{count_text(len(found), 'value')} that people decided differently {are} left open; "
+            f"`hgld reviews conflicts {context.words}` shows both sides"
+        )
     # After the decisions: an override has priority over them.
     labelled |= _override(values, landmarks, overrides)
     rows = (agreement or {}).get("supercategories", ())
@@ -149,16 +155,6 @@ def _judge(values: pd.DataFrame, decided: Decided) -> tuple[dict[Key, Row], pd.D
             name = decision.supercategory
             labelled[key] = {**row, **signed, "decided_by": "decision", "supercategory": name}
     return labelled, table_of("label_dropped", reasons)
-
-
-def _say_conflicts(values: pd.DataFrame, decided: Decided, words: str) -> None:
-    found = {d.key for d in decided.of_values(values) if d and d.rivals}
-    if found:
-        are = "is" if len(found) == 1 else "are"
-        say(
-            f"{count_text(len(found), 'value')} that people decided differently {are} left open; "
-            f"`hgld reviews conflicts {words}` shows both sides"
-        )
 
 
 def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:

@@ -169,7 +169,12 @@ def read_label_file(path: Path) -> LabelFile:
         table = read_csv(path, columns)
         texts = {name: single_blanks_all(table[name]) for name in columns if name != "landmark_id"}
         labels = table.assign(**texts, **{name: "" for name in OPTIONAL if name not in there})
-        _require_known_kinds(labels, path)
+        kinds = labels["natural_or_human_made"]
+        wrong = ~kinds.isin(["", *KINDS])
+        if wrong.any():
+            kind = kinds[wrong].iloc[0]
+            expected = f"natural_or_human_made is {kind!r}; expected {' or '.join(KINDS)}"
+            raise InvalidData(f"{path} row {_row(path, wrong)}: {expected}{nearest(kind, KINDS)}")
         require_unique(labels, ("landmark_id",), path, partial(row_in_file, path))
     data = path.read_bytes()
     # All columns again as text: a conversion would lose how a cell was written.
@@ -187,15 +192,6 @@ def read_label_file(path: Path) -> LabelFile:
     )
     _require_one_path(file)
     return file
-
-
-def _require_known_kinds(labels: pd.DataFrame, path: Path) -> None:
-    kinds = labels["natural_or_human_made"]
-    wrong = ~kinds.isin(["", *KINDS])
-    if wrong.any():
-        kind = kinds[wrong].iloc[0]
-        expected = f"natural_or_human_made is {kind!r}; expected {' or '.join(KINDS)}"
-        raise InvalidData(f"{path} row {_row(path, wrong)}: {expected}{nearest(kind, KINDS)}")
 
 
 def _require_one_path(file: LabelFile) -> None:

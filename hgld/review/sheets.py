@@ -149,7 +149,12 @@ def list_values(
         ],
         conflict=[decision.conflict if decision else "" for decision in in_force],
     )
-    examples = _examples(landmark_values, landmarks)
+    keyed = landmark_values.assign(key=value_keys(landmark_values))
+    named = keyed.merge(landmarks, on=BY_LANDMARK, how="left")
+    named = named.assign(name=single_blanks_all(named["name"].fillna("")))
+    distinct = named.sort_values(["key", *BY_LANDMARK]).drop_duplicates(["key", "name"])
+    joined = distinct.groupby("key").head(EXAMPLES).groupby("key")["name"].agg("; ".join)
+    examples = {str(key): str(text) for key, text in joined.items()}
     sheet = sheet.assign(examples=[examples.get(key, "") for key in sheet["key"]], base="")
     sheet = sheet[columns_of("review")]
     rows = pd.concat([sheet, _gone(decided, clusters)], ignore_index=True)
@@ -435,13 +440,3 @@ def _gone(decided: Decided, clusters: pd.DataFrame) -> pd.DataFrame:
     return table.drop_duplicates("key", keep="last").astype(
         dict.fromkeys(("distance", "margin", "probability"), float)
     )
-
-
-def _examples(landmark_values: pd.DataFrame, landmarks: pd.DataFrame) -> dict[str, str]:
-    """Return value key -> names of its first landmarks, each name once."""
-    keyed = landmark_values.assign(key=value_keys(landmark_values))
-    named = keyed.merge(landmarks, on=BY_LANDMARK, how="left")
-    named = named.assign(name=single_blanks_all(named["name"].fillna("")))
-    distinct = named.sort_values(["key", *BY_LANDMARK]).drop_duplicates(["key", "name"])
-    joined = distinct.groupby("key").head(EXAMPLES).groupby("key")["name"].agg("; ".join)
-    return {str(key): str(text) for key, text in joined.items()}

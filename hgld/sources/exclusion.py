@@ -55,20 +55,16 @@ def list_columns(path: Path, option: str, landmarks: bool = False) -> dict[str, 
     if column == "landmark_id" and "split" in header:
         columns["split"] = "text"
     if option == "exclude" and DECISION in header:
-        _require_decisions(path)
+        words = read_csv(path, {DECISION: "text"})[DECISION].str.strip().str.lower()
+        wrong = ~words.isin(["", "keep", "drop"])
+        if wrong.any():
+            place = int(wrong.argmax())
+            raise InvalidData(
+                f"{path} row {row_in_file(path, place)}: the decision is {words[place]!r}; "
+                "expected drop (leave the image out), keep or nothing"
+            )
         columns[DECISION] = "text"
     return columns
-
-
-def _require_decisions(path: Path) -> None:
-    words = read_csv(path, {DECISION: "text"})[DECISION].str.strip().str.lower()
-    wrong = ~words.isin(["", "keep", "drop"])
-    if wrong.any():
-        place = int(wrong.argmax())
-        raise InvalidData(
-            f"{path} row {row_in_file(path, place)}: the decision is {words[place]!r}; expected "
-            "drop (leave the image out), keep or nothing"
-        )
 
 
 def report_strange(path: Path, columns: Collection[str], strange: int, count: int) -> None:

@@ -100,7 +100,12 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     taken = rows[is_taken]
     images = _images(taken, judged[is_taken], levels[-1])
     if not has_splits:
-        images["split"] = _draw_splits(taken, levels, options)
+        classes = taken.drop_duplicates(levels[-1]).sort_values(levels[-1])
+        names = classes[levels[-1]].tolist()
+        # Drawn within each coarsest class, so that small ones are in every split.
+        groups = classes[levels[0]] if len(levels) > 1 else None
+        splits = dict(zip(names, split_classes(names, options, groups), strict=True))
+        images["split"] = taken[levels[-1]].map(splits).astype("str")
     if len(images):
         say(describe_splits(images))
     unnamed = judged[judged["reason"] == "empty label"]
@@ -409,16 +414,6 @@ def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFr
         }
     )
     return with_credits(images, taken)
-
-
-def _draw_splits(taken: pd.DataFrame, levels: list[str], options: CollectOptions) -> pd.Series:
-    """Return the split of each image: that of its finest class, drawn within each coarsest one."""
-    classes = taken.drop_duplicates(levels[-1]).sort_values(levels[-1])
-    names = classes[levels[-1]].tolist()
-    # Drawn within each coarsest class, so that small ones are in every split.
-    groups = classes[levels[0]] if len(levels) > 1 else None
-    splits = dict(zip(names, split_classes(names, options, groups), strict=True))
-    return taken[levels[-1]].map(splits).astype("str")
 
 
 def _landmarks(images: pd.DataFrame, taken: pd.DataFrame, finest: str) -> pd.DataFrame:

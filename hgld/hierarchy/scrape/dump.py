@@ -72,7 +72,12 @@ def read_entities(
             else:
                 continue
             if not items:
-                _require_full_form(entity or _parse(line, path), path)
+                labels = (entity or _parse(line, path)).get("labels")
+                names = labels.values() if isinstance(labels, dict) else ()
+                if any(isinstance(name, str) for name in names):  # no name would be found in these
+                    raise InvalidData(
+                        f"{path}: its entities are simplified; expected those of Wikidata's dump"
+                    )
             items += 1
             if entity and also:  # without the blanks that another writer may have put into a line
                 line = json.dumps(entity, ensure_ascii=False, separators=(",", ":")).encode()
@@ -90,13 +95,6 @@ def _parse_odd(line: bytes, path: Path) -> Entity | None:
         return None
     entity = _parse(line, path)
     return entity if is_item_id(entity["id"]) else None
-
-
-def _require_full_form(entity: Entity, path: Path) -> None:
-    """Refuse entities that a filter has simplified, in which no name would be found."""
-    labels = entity.get("labels")
-    if isinstance(labels, dict) and any(isinstance(label, str) for label in labels.values()):
-        raise InvalidData(f"{path}: its entities are simplified; expected those of Wikidata's dump")
 
 
 def _parse(line: bytes, path: Path) -> Entity:

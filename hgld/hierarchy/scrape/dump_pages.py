@@ -243,7 +243,13 @@ def _find_items(
     assert path is not None
     table = table_name(path)
     if table == "wb_items_per_site":
-        found = _by_sitelink(titles, path)
+        columns = ("ips_site_id", "ips_item_id", "ips_site_page")
+        pairs = (
+            (text_of(cell).replace("_", " "), f"Q{number.decode(errors='replace')}")
+            for site, number, cell in read_rows(path, columns, "Sitelinks")
+            if site == SITE
+        )
+        found = {title: item_id for title, item_id in pairs if title in titles}
     elif table == "page_props":
         if options.dump_pages is None:
             raise UsageError(
@@ -259,16 +265,6 @@ def _find_items(
                 "download the file again"
             )
     return found
-
-
-def _by_sitelink(titles: set[str], path: Path) -> dict[str, str]:
-    columns = ("ips_site_id", "ips_item_id", "ips_site_page")
-    pairs = (
-        (text_of(cell).replace("_", " "), f"Q{number.decode(errors='replace')}")
-        for site, number, cell in read_rows(path, columns, "Sitelinks")
-        if site == SITE
-    )
-    return {title: item_id for title, item_id in pairs if title in titles}
 
 
 def _by_property(title_of: Mapping[bytes, str], path: Path) -> dict[str, str]:
