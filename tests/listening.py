@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from hgld.pipeline.counting import Summary
+from hgld.pipeline.run import Summary
 from hgld.pipeline.stages import Stage
 
 

@@ -16,13 +16,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.cli.accept import accept_edits
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
-from hgld.pipeline.counting import count_balance
+from hgld.pipeline.edits import accept_edits
 from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
-from hgld.pipeline.run import Runner
+from hgld.pipeline.run import Runner, count_balance
 from hgld.pipeline.stages import STAGES, Stage, load_function
 from hgld.tasks import count_cores
 from tests.listening import Notes

@@ -15,7 +15,7 @@ from hgld.cli.stage_commands import refuse_torchrun
 from hgld.errors import InvalidData, UsageError
 
 if TYPE_CHECKING:
-    from hgld.cli.accept import Edit
+    from hgld.pipeline.edits import Edit
 
 
 def new(
@@ -107,7 +107,7 @@ def accept(
     yes: Annotated[bool, typer.Option("--yes", help="Accept them without a question.")] = False,
 ) -> None:
     """Use tables that you edited, after showing the changed rows."""
-    from hgld.cli.accept import accept_edits
+    from hgld.pipeline.edits import accept_edits
 
     def confirm(edits: "Sequence[Edit]") -> bool:
         for line in (line for edit in edits for line in edit.lines):

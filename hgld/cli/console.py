@@ -23,8 +23,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from hgld.pipeline.counting import Summary
 from hgld.pipeline.lock import NEVER_RUN
+from hgld.pipeline.run import Summary
 from hgld.pipeline.stages import Stage
 from hgld.tasks import Label
 from hgld.words import duration_text, progress_text, wrapped

@@ -220,8 +220,7 @@ def suspects(
     """
     import pandas as pd
 
-    from hgld.evaluate.neighbours import embed_splits
-    from hgld.evaluate.suspects import suspect_tables
+    from hgld.evaluate.neighbours import embed_splits, suspect_tables
     from hgld.report.rendering import write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)

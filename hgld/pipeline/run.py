@@ -1,17 +1,20 @@
 """The runner: executes the stages that are not fresh, in order, and reports each one.
 
 It prints nothing: events go to a ``Listener``. Outputs are written only after the stage function
-has returned; a table that a person edited is never overwritten without a copy.
+has returned; a table that a person edited is never overwritten without a copy. Rows in = rows out +
+rows dropped: the keys are compared, from the written files, so that no row is lost without a record
+and none is counted twice.
 """
 
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hgld.artifacts import (
     ARTIFACTS,
@@ -33,15 +36,68 @@ from hgld.errors import (
     WaitingForReview,
 )
 from hgld.file_lock import hold
-from hgld.pipeline.counting import Imbalance, Summary, count_balance
 from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_others
 from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
 from hgld.pipeline.running import forget_running, record_running
-from hgld.pipeline.stages import Stage, active_stages, left_out, load_function
+from hgld.pipeline.stages import Balance, Stage, active_stages, left_out, load_function
 from hgld.tasks import count_cores, prepare_workers, start_aside
-from hgld.words import nearest, some_of
+from hgld.words import nearest, plural_text, some_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 3  # copies named in a notice
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics of a finished stage: rows in, out and dropped, their unit, and seconds."""
+
+    stage: str
+    came_in: int | None
+    went_on: int
+    dropped: int
+    unit: str
+    seconds: float
+
+
+class Imbalance(HgldError):
+    """Rows in do not equal rows out plus rows dropped."""
+
+
+def count_balance(stage: str, balance: Balance, workspace: Workspace, seconds: float) -> Summary:
+    """Count rows in, out and dropped of a stage.
+
+    Raises:
+        Imbalance: they do not add up; gives the number of wrong rows and names one.
+    """
+    came_in = _keys(balance.came_in, balance, workspace)
+    went_on = _keys(balance.went_on, balance, workspace)
+    dropped = _keys(balance.dropped, balance, workspace) if balance.dropped else came_in[:0]
+    unit = balance.unit or plural_text(workspace.pipeline.source.class_noun)
+    lost = came_in.difference(went_on).difference(dropped)
+    both = went_on.intersection(dropped)
+    if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
+        example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
+        raise Imbalance(
+            f"{stage}: {len(came_in)} {unit} in, but {len(went_on)} out and "
+            f"{len(dropped)} dropped (see {example})"
+        )
+    return Summary(stage, len(came_in), len(went_on), len(dropped), unit, seconds)
+
+
+def _keys(name: str, balance: Balance, workspace: Workspace) -> "pd.Index":
+    import pandas as pd
+
+    artifact, path, key = ARTIFACTS[name], workspace.path(name), list(balance.key)
+    table: Any
+    if isinstance(artifact, Folder) and artifact.index:
+        table = load_function(artifact.index)(path, columns=key)
+    elif isinstance(artifact, Table) and path.suffix == ".parquet":
+        table = artifact.read_large(path)  # of which only the key is read
+    else:
+        table = artifact.read(path)
+    return pd.MultiIndex.from_frame(table[key].drop_duplicates())
 
 
 class Listener(Protocol):

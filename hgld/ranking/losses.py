@@ -58,11 +58,11 @@ from hgld.ranking.pair_losses import (
     xbm_contrastive,
 )
 from hgld.ranking.rank_loss import RankLoss
-from hgld.ranking.soft_bins import soft_bin_ap
 from hgld.ranking.surrogates import (
     smooth_ap,
     smooth_h_ap,
     smooth_recall,
+    soft_bin_ap,
     sup_ap,
     sup_h_ap,
     sup_ndcg,

@@ -32,7 +32,6 @@ from hgld.ranking.kernels.device import whole_products
 from hgld.ranking.levels import finest_ids
 from hgld.ranking.pair_losses import PairCalibration, PooledCalibration
 from hgld.ranking.rank_loss import PairsToLosses, RankLoss, Sides, check_labels, unit_vectors
-from hgld.ranking.soft_bins import soft_bin_ap
 from hgld.ranking.steps import Step
 
 
@@ -280,7 +279,7 @@ class SoftBinAP(RankLoss):
 
     def per_query(self, scores: Tensor, levels: Tensor) -> Tensor:
         """Quantised AP loss of each query."""
-        return soft_bin_ap(scores, levels, self.bins, self.low, self.high)
+        return surrogates.soft_bin_ap(scores, levels, self.bins, self.low, self.high)
 
 
 class BlackBoxAP(RankLoss):

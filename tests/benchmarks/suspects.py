@@ -12,9 +12,8 @@ import numpy as np
 
 from hgld.config import EvaluateOptions
 from hgld.evaluate.given import unit_rows
-from hgld.evaluate.neighbours import embed_splits
+from hgld.evaluate.neighbours import embed_splits, find_suspects
 from hgld.evaluate.ranking import mean_classes
-from hgld.evaluate.suspects import find_suspects
 from tests.benchmarks.measures import Row
 
 WORK = Path("work/washington")

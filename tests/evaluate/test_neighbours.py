@@ -14,9 +14,8 @@ from hgld.errors import UsageError
 from hgld.evaluate import neighbours
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.mapped_vectors import MappedVectors
-from hgld.evaluate.neighbours import find_duplicates, nearest
+from hgld.evaluate.neighbours import find_duplicates, find_suspects, nearest, suspect_tables
 from hgld.evaluate.sides import Side
-from hgld.evaluate.suspects import find_suspects, suspect_tables
 from hgld.report.examples import Images
 from hgld.shards.index import read_index
 from tests.made_shards import PLACES, make_shards

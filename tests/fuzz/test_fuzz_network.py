@@ -24,8 +24,8 @@ from hgld.hierarchy.scrape.answers import (
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.dump import read_entities
 from hgld.hierarchy.scrape.dump_pages import read_dumped_pages
-from hgld.hierarchy.scrape.infobox import read_page
 from hgld.hierarchy.scrape.route import read_redirects
+from hgld.hierarchy.scrape.saved import read_page
 from hgld.hierarchy.scrape.store import open_store
 from hgld.hierarchy.scrape.subclasses import read_superclasses
 from hgld.hierarchy.scrape.verdict import classify

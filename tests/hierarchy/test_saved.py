@@ -10,8 +10,7 @@ from hgld.artifacts import columns_of
 from hgld.artifacts.columns import table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.scrape.infobox import SavedPage, read_page
-from hgld.hierarchy.scrape.saved import read_saved
+from hgld.hierarchy.scrape.saved import SavedPage, read_page, read_saved
 
 ONE = '<div class="plainlist"><ul><li><a href="/wiki/Category:X">racing venue</a></li></ul></div>'
 URL = "http://commons.wikimedia.org/wiki/Category:"

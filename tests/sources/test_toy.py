@@ -12,9 +12,8 @@ from PIL import Image
 
 from hgld.config import CollectOptions, FetchOptions, SourceOptions, StageContext, ToyOptions
 from hgld.sources.gldv2 import collect
-from hgld.sources.toy import draw_world
+from hgld.sources.toy import draw_picture, draw_world
 from hgld.sources.toy.world import CLASSES, INDEX_QUIRKS, TRAIN_QUIRKS, imagine
-from hgld.sources.toy.writer import draw_picture
 from tests.sources.made_set import in_memory
 
 LABELS = Path(__file__).parent.parent.parent / "labels" / "toy"
