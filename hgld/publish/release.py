@@ -7,7 +7,7 @@ cannot change.
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,16 +120,42 @@ def release_folder(
     options: PublishOptions,
     context: StageContext,
     out: Path,
+    judged: Mapping[str, pd.DataFrame] | None = None,
+    agreement: Mapping[str, Any] | None = None,
 ) -> None:
     """Release the hierarchy of a folder and which image is of which class (see ``write_release``).
 
     Label paths belong to the id space of their class; the release names the splits in which the
     class has images, so that held-out classes can be distinguished from those that train.
+    ``judged`` are the tables of the review and the links, if there are any.
 
     Raises:
         InvalidData: no class has a label.
     """
-    _release_classes(hierarchy, label_dropped, images, photos, {}, {}, options, context, out)
+    if hierarchy.empty:
+        raise InvalidData("no class has a label, so that there is nothing to release")
+    held = Photos(*photos) if photos else None
+    classes = hierarchy[["split", "landmark_id"]]
+    splits = splits_of_classes(classes, held.index if held else images)
+    sheets = [
+        sheet_of_paths(hierarchy, splits),
+        sheet_of_images(hierarchy, images, held.index if held else None),
+        *_sheets(judged or {}),
+    ]
+    counts = count_levels(hierarchy, splits)
+    release = Release(
+        options,
+        context,
+        "folder",
+        sheets,
+        classes_of_paths(hierarchy, splits),
+        splits_of_classes(label_dropped, images),
+        agreement or {},
+        held,
+        list(counts),
+        counts,
+    )
+    _write(release, out)
 
 
 def release_reviewed(
@@ -155,47 +181,10 @@ def release_reviewed(
     """
     judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
     judged |= _filled(linking)
-    _release_classes(
-        hierarchy, label_dropped, images, photos, judged, agreement, options, context, out
+    given: dict[str, Any] = {"options": options, "context": context, "out": out}
+    release_folder(
+        hierarchy, label_dropped, images, *photos, **given, judged=judged, agreement=agreement
     )
-
-
-def _release_classes(
-    hierarchy: pd.DataFrame,
-    label_dropped: pd.DataFrame,
-    images: pd.DataFrame,
-    photos: Sequence[Any],
-    judged: Mapping[str, pd.DataFrame],
-    agreement: Mapping[str, Any],
-    options: PublishOptions,
-    context: StageContext,
-    out: Path,
-) -> None:
-    """Release classes by name; ``judged`` are the tables of the review and the links."""
-    if hierarchy.empty:
-        raise InvalidData("no class has a label, so that there is nothing to release")
-    held = Photos(*photos) if photos else None
-    classes = hierarchy[["split", "landmark_id"]]
-    splits = splits_of_classes(classes, held.index if held else images)
-    sheets = [
-        sheet_of_paths(hierarchy, splits),
-        sheet_of_images(hierarchy, images, held.index if held else None),
-        *_sheets(judged),
-    ]
-    counts = count_levels(hierarchy, splits)
-    release = Release(
-        options,
-        context,
-        "folder",
-        sheets,
-        classes_of_paths(hierarchy, splits),
-        splits_of_classes(label_dropped, images),
-        agreement,
-        held,
-        list(counts),
-        counts,
-    )
-    _write(release, out)
 
 
 def _sheets(tables: Mapping[str, pd.DataFrame]) -> list[ReleaseTable]:
