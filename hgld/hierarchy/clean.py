@@ -104,7 +104,13 @@ def clean_values(
         ]
     )
     landmark_values = chosen[columns_of("landmark_values")].reset_index(drop=True)
-    values = _count_values(landmark_values, images)
+    # landmarks and images of each value; train and index are counted together
+    spaces = images["split"].map(SPACE_OF_SPLIT)
+    per_landmark = images.groupby([spaces, images["landmark_id"]]).size().rename("images")
+    counted = landmark_values.join(per_landmark, on=BY_LANDMARK).fillna({"images": 0})
+    groups = counted.groupby(["class_id", "instance_of"], as_index=False)
+    values = groups.agg(landmarks=("images", "size"), images=("images", "sum"))
+    values = values.astype({"images": "int64"})[columns_of("values")]
     steps = {
         plural_text(context.source.class_noun): landmarks,
         "scraped": statements,
@@ -177,16 +183,6 @@ def _dropped(before: pd.DataFrame, after: pd.DataFrame, reason: str) -> pd.DataF
 
 def _landmarks(table: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(table[BY_LANDMARK])
-
-
-def _count_values(landmark_values: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
-    """Numbers of landmarks and images of each value; train and index are counted together."""
-    spaces = images["split"].map(SPACE_OF_SPLIT)
-    per_landmark = images.groupby([spaces, images["landmark_id"]]).size().rename("images")
-    counted = landmark_values.join(per_landmark, on=BY_LANDMARK).fillna({"images": 0})
-    groups = counted.groupby(["class_id", "instance_of"], as_index=False)
-    values = groups.agg(landmarks=("images", "size"), images=("images", "sum"))
-    return values.astype({"images": "int64"})[columns_of("values")]
 
 
 def with_years(label: str, qualifiers: str) -> str:

@@ -79,7 +79,11 @@ def build_labels(
     rows = (agreement or {}).get("supercategories", ())
     shares = {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
     lineage = _lineage(landmarks, labelled, kinds, shares)
-    dropped = _dropped(landmarks, lineage, [misses, clean_dropped, reasons])
+    # An override gives a label to landmarks that earlier stages dropped.
+    done = pd.MultiIndex.from_frame(lineage[BY_LANDMARK])
+    left = landmarks[~pd.MultiIndex.from_frame(landmarks[BY_LANDMARK]).isin(done)]
+    why = pd.concat([misses, clean_dropped, reasons])[columns_of("label_dropped")]
+    dropped = left[BY_LANDMARK].merge(why, on=BY_LANDMARK, how="inner")
     train, index = (_published(lineage, split) for split in ID_SPACES)
     hierarchy = hierarchy_of(lineage, context.levels, names)
     return train, index, hierarchy, lineage[columns_of("lineage")], dropped
@@ -216,17 +220,6 @@ def _unique_names(landmarks: pd.DataFrame) -> dict[Key, str]:
     with_id = landmarks["name"] + " (" + landmarks["landmark_id"].astype("str") + ")"
     keys = zip(landmarks["split"], landmarks["landmark_id"], strict=True)
     return dict(zip(keys, landmarks["name"].mask(shared, with_id), strict=True))
-
-
-def _dropped(
-    landmarks: pd.DataFrame, lineage: pd.DataFrame, tables: Sequence[pd.DataFrame]
-) -> pd.DataFrame:
-    """The landmarks without a label, each with the one reason that it has."""
-    reasons = pd.concat(tables)[columns_of("label_dropped")]
-    labelled = pd.MultiIndex.from_frame(lineage[BY_LANDMARK])
-    # An override gives a label to landmarks that earlier stages dropped.
-    left = landmarks[~pd.MultiIndex.from_frame(landmarks[BY_LANDMARK]).isin(labelled)]
-    return left[BY_LANDMARK].merge(reasons, on=BY_LANDMARK, how="inner")
 
 
 def _published(lineage: pd.DataFrame, split: str) -> pd.DataFrame:

@@ -215,23 +215,18 @@ def _join(split: str, a: LabelFile, b: LabelFile) -> pd.DataFrame:
         sides.append(shown.set_index("landmark_id").add_suffix(end).reset_index())
     named = a.noun == b.noun == "class"
     if named and sides[0]["category_a"].is_unique and sides[1]["category_b"].is_unique:
-        _take_numbers(*sides)
+        # Classes of B get the numbers of their names in A, and new ones follow: a class that one
+        # side has more shifts the numbers of all after it.
+        numbers = sides[0].set_index("category_a")["landmark_id"].to_dict()
+        fresh = count(max(numbers.values(), default=-1) + 1)
+        new = (name for name in sides[1]["category_b"] if name not in numbers)
+        numbers |= dict(zip(new, fresh, strict=False))
+        sides[1]["landmark_id"] = sides[1]["category_b"].map(numbers)
     rows = sides[0].merge(sides[1], on="landmark_id", how="outer", indicator="where")
     change = rows["where"].map({"left_only": "lost", "right_only": "added", "both": "moved"})
     same = (rows["label_a"] == rows["label_b"]) & (rows["where"] == "both")
     change = change.astype("str").where(~same, "same")
     return rows.drop(columns="where").fillna("").assign(split=split, change=change)
-
-
-def _take_numbers(a: pd.DataFrame, b: pd.DataFrame) -> None:
-    """Give the classes of B the numbers of their names in A; new ones follow.
-
-    A class that one side has more shifts the numbers of all after it.
-    """
-    number_of = dict(zip(a["category_a"], a["landmark_id"], strict=True))
-    fresh = count(max(number_of.values(), default=-1) + 1)
-    new = (name for name in b["category_b"] if name not in number_of)
-    b["landmark_id"] = b["category_b"].map(number_of | dict(zip(new, fresh, strict=False)))
 
 
 def _page(url: str) -> str:

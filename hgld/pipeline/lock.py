@@ -278,21 +278,15 @@ class Lock:
         # the ctime is part of the stamp, since a tool may set back the mtime of changed bytes
         known = self.files.get(str(path))
         if known is None or known[:-1] != stamp:
-            large = by_time and facts.st_size > COUNTED_BY_TIME
-            digest = _size_and_times(stamp, known) if large else hash_file(path)
+            if by_time and facts.st_size > COUNTED_BY_TIME:
+                # The ctime changes when a folder is copied, so it is used only if nothing else
+                # shows that the content of a file was changed in place.
+                in_place = known is not None and known[:2] == stamp[:2]
+                digest = " ".join(map(str, stamp if in_place else stamp[:2]))
+            else:
+                digest = hash_file(path)
             known = self.files[str(path)] = [*stamp, digest]
         return str(known[-1])
-
-
-def _size_and_times(stamp: list[int], known: list[Any] | None) -> str:
-    """Return the fingerprint of a large file: its size and mtime.
-
-    The ctime changes when a folder is copied, so it is used only if nothing else shows that the
-    content of a file was changed in place.
-    """
-    size, mtime, ctime = stamp
-    in_place = known is not None and known[:2] == [size, mtime]
-    return f"{size} {mtime} {ctime}" if in_place else f"{size} {mtime}"
 
 
 def _files(folder: Path) -> list[Path]:

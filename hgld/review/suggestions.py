@@ -300,21 +300,21 @@ def predict(
     return chances, shown
 
 
-def calibrate(
-    measured: np.ndarray, right: np.ndarray, prior: Sequence[float] = CALIBRATION
-) -> np.ndarray:
+def calibrate(measured: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Fit by logistic regression how often the model is right, given ``predict``.
 
     Args:
         measured: (N, 5), of values that the model had not seen when it suggested their class.
         right: (N,) whether the suggestion was right.
-        prior: the result without values; it is held near.
+
+    Returns:
+        Its factors, held near ``CALIBRATION``.
 
     Example:
         >>> calibrate(np.zeros((0, 5)), np.zeros(0)).tolist()
         [1.0, 0.0, 0.0, 0.0, 0.0]
     """
-    start = np.array(prior)
+    start = np.array(CALIBRATION)
     guess = start.copy()
     # the largest curvature that the loss can have: no step goes too far
     bend = measured.T @ measured / 4 + PRIOR_PAIRS * np.eye(len(start))

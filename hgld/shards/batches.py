@@ -340,21 +340,16 @@ def _deal_in_groups(
         sets = sets if in_turn else random.permutation(sets)
         size = np.bincount(sets.ravel(), minlength=len(able))
         filled = [inside[counts[inside] > 0] for inside in able]
-        parts = [_draw_parts(*of, width, random) for of in zip(filled, size, strict=True)]
+        parts = []
+        for inside, number in zip(filled, size, strict=True):
+            # One permutation after the other, so that each class comes equally often. What is left
+            # of one is dropped, since the next could repeat its classes.
+            whole = len(inside) // width
+            turns = range(ceil(number / whole))
+            rounds = [random.permutation(inside)[: whole * width] for _ in turns]
+            parts.append(np.concatenate(rounds).reshape(-1, width)[:number])
     chosen = (np.cumsum(size) - size)[sets] + count_up(sets)
     return np.asarray(np.concatenate(parts)[chosen].reshape(len(sets), -1))
-
-
-def _draw_parts(
-    classes: np.ndarray, number: int, width: int, random: np.random.Generator
-) -> np.ndarray:
-    """(number, width) classes: one permutation after the other, so that each comes equally often.
-
-    What is left of a permutation is dropped, since the next one could repeat its classes.
-    """
-    whole = len(classes) // width
-    rounds = [random.permutation(classes)[: whole * width] for _ in range(ceil(number / whole))]
-    return np.concatenate(rounds).reshape(-1, width)[:number]
 
 
 def _plan_in_shards(
@@ -373,8 +368,12 @@ def _plan_in_shards(
     first = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(1)])
     size = np.diff(np.r_[first, len(ordered)])
     classes = samples.labels[order[first], -1]
+    # A short run of a large class gives none: ``small_classes`` is about small classes only.
+    _, number = np.unique(classes, return_inverse=True)
+    short = (size < options.images_per_class) & (np.bincount(number)[number] > 1)
+    groups = np.where(short, 0, count_groups(size, options))
     # The cap is on images of a class, which may be in many runs.
-    groups = _cap_runs(classes, _count_run_groups(classes, size, options), options)
+    groups = _cap_runs(classes, groups, options)
     require_classes(groups, options, classes)
     parents = parents_of(samples.labels[order[first]])
     lanes = lane_of[samples.shards[order[first]]]
@@ -416,17 +415,6 @@ def _deal_shards(
     """Shuffle the shards and deal them to the lanes in turn; (S,) lane and (S,) turn."""
     turn = random.permutation(int(samples.shards.max()) + 1)
     return turn % options.lanes, turn
-
-
-def _count_run_groups(classes: np.ndarray, size: np.ndarray, options: BatchOptions) -> np.ndarray:
-    """Groups of K images of each run.
-
-    A short run of a large class gives none: ``small_classes`` is about small classes only.
-    """
-    groups = count_groups(size, options)
-    _, number = np.unique(classes, return_inverse=True)
-    short = (size < options.images_per_class) & (np.bincount(number)[number] > 1)
-    return np.asarray(np.where(short, 0, groups))
 
 
 def _cap_runs(classes: np.ndarray, groups: np.ndarray, options: BatchOptions) -> np.ndarray:

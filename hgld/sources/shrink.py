@@ -142,7 +142,12 @@ def download_kept(
     load_part(file, stop)
     run = shrink or partial(shrink_tar, stop=stop)
     try:
-        counts = _keep(file.part, kept, _words(*view, wanted), wanted, view, run)
+        members = list(scan_tar(file.part))
+        is_wanted = wanted.has([member.stem for member in members])
+        chosen = tuple(member for member, has in zip(members, is_wanted, strict=True) if has)
+        for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
+            left.unlink(missing_ok=True)  # of a killed run
+        run(ShrinkTask(file.part, kept, chosen, _words(*view, wanted), view))
     except OSError as error:
         raise Resumable(
             f"{kept}: {error.strerror or error}; the tar it is made from is kept, run the same "
@@ -153,7 +158,7 @@ def download_kept(
         raise
     discard(file)
     note_right(kept_file, fetched)
-    return counts
+    return KeptPhotos(len(chosen), len(members))
 
 
 def is_kept(tar: Path, short_side: int, quality: int, wanted: WantedPhotos | None) -> bool:
@@ -248,20 +253,3 @@ def shrink_tar(task: ShrinkTask, stop: Event | None = None) -> None:
         with temporary.open("r+b") as file:
             file.seek(file.read(2 * BLOCK).index(UNKNOWN.encode()))
             file.write(_hash_body(temporary).encode())
-
-
-def _keep(
-    tar: Path,
-    kept: Path,
-    words: str,
-    wanted: WantedPhotos,
-    view: tuple[int, int],
-    shrink: Callable[[ShrinkTask], object],
-) -> KeptPhotos:
-    members = list(scan_tar(tar))
-    is_wanted = wanted.has([member.stem for member in members])
-    chosen = tuple(member for member, has in zip(members, is_wanted, strict=True) if has)
-    for left in kept.parent.glob(f".{escape(kept.name)}*.tmp"):
-        left.unlink(missing_ok=True)  # of a killed run
-    shrink(ShrinkTask(tar, kept, chosen, words, view))
-    return KeptPhotos(len(chosen), len(members))

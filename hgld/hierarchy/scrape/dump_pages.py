@@ -255,7 +255,13 @@ def _find_items(
             raise UsageError(
                 "scrape.dump_pages is not set; page_props.sql names pages by their ids in page.sql"
             )
-        found = _by_property({ids[title]: title for title in titles if title in ids}, path)
+        title_of = {ids[title]: title for title in titles if title in ids}
+        columns = ("pp_page", "pp_propname", "pp_value")
+        found = {
+            title_of[page_id]: text_of(value)
+            for page_id, name, value in read_rows(path, columns, "Page properties")
+            if page_id in title_of and name.endswith(b"'wikibase_item'")
+        }
     else:
         raise InvalidData(f"{path}: holds table {table}; expected page_props or wb_items_per_site")
     for title, item_id in found.items():
@@ -265,12 +271,3 @@ def _find_items(
                 "download the file again"
             )
     return found
-
-
-def _by_property(title_of: Mapping[bytes, str], path: Path) -> dict[str, str]:
-    columns = ("pp_page", "pp_propname", "pp_value")
-    return {
-        title_of[page_id]: text_of(value)
-        for page_id, name, value in read_rows(path, columns, "Page properties")
-        if page_id in title_of and name.endswith(b"'wikibase_item'")
-    }
