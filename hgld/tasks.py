@@ -262,7 +262,7 @@ def _map_on_cluster(
     cluster: str,
     reserve: Reserve,
 ) -> list[Result]:
-    from hgld.artifacts import atomic_path  # slow to import, and few maps need it
+    from hgld.artifacts import write_file  # slow to import, and few maps need it
 
     results: dict[int, Result] = {}
     ended = run_on_cluster(function, tasks, label, cluster, reserve)
@@ -270,6 +270,5 @@ def _map_on_cluster(
         for number, result, files in track(ended, label, len(tasks)):
             results[number] = result
             for path, content in files:
-                with atomic_path(path) as temporary:
-                    temporary.write_bytes(content)
+                write_file(path, content)
     return [results[number] for number in range(len(tasks))]

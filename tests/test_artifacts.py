@@ -21,6 +21,7 @@ from hgld.artifacts import (
     hash_file,
     read_csv,
     read_header,
+    write_file,
 )
 from hgld.errors import InvalidData
 
@@ -166,6 +167,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         raise RuntimeError
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["landmarks.csv"]
+
+
+def test_a_text_and_bytes_are_written_as_whole_files(tmp_path: Path) -> None:
+    for content in ("Café\n", "Café\n".encode()):
+        write_file(tmp_path / "new" / "a.txt", content)
+        assert (tmp_path / "new" / "a.txt").read_bytes() == b"Caf\xc3\xa9\n"
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.txt"]
 
 
 REPLACE = """

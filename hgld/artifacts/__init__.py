@@ -19,6 +19,7 @@ from hgld.artifacts.atomic import (
     read_sealed,
     require_file,
     require_folder,
+    write_file,
     write_sealed,
 )
 from hgld.artifacts.catalogue import (
@@ -114,6 +115,7 @@ __all__ = [
     "size_of_file",
     "sql_text",
     "write_csv",
+    "write_file",
     "write_query",
     "write_sealed",
 ]

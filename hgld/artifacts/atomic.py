@@ -55,6 +55,12 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file of text in UTF-8, or of bytes, as ``atomic_path`` does; raises as that."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside ``path``; it replaces ``path`` if the block succeeds.

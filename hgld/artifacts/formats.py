@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 from zipfile import ZipFile
 
-from hgld.artifacts.atomic import atomic_path, named_in_errors, require_file
+from hgld.artifacts.atomic import atomic_path, named_in_errors, require_file, write_file
 from hgld.artifacts.csv_files import parse_csv, read_csv, read_header, row_in_file, write_csv
 from hgld.artifacts.large_tables import LargeTable, unreadable_parquet
 from hgld.artifacts.table_checks import (
@@ -303,8 +303,7 @@ class VectorFile:
             vectors=vectors.vectors.astype(np.float32),
             made_by=np.array(json.dumps(vectors.made_by, sort_keys=True)),
         )
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(buffer.getvalue())
+        write_file(path, buffer.getvalue())
 
 
 @dataclass(frozen=True)

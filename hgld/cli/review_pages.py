@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hgld.artifacts import atomic_path, declared_table, hash_file
+from hgld.artifacts import atomic_path, declared_table, hash_file, write_file
 from hgld.cli.output import write_table
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.run import Runner
@@ -162,8 +162,7 @@ def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
         sheet = _blind_sheet(runner, seed, hints=False)
         command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
         page = _render(runner, sheet, command=command, blind_file=file)
-        with atomic_path(path) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        write_file(path, page)
     return len(sheet)
 
 

@@ -49,7 +49,7 @@ def show_sample(
     ] = None,
 ) -> None:
     """Show one sample as JSON, or write its image."""
-    from hgld.artifacts import atomic_path
+    from hgld.artifacts import write_file
     from hgld.shards import read_sample
 
     sample = read_sample(folder, key)
@@ -58,8 +58,7 @@ def show_sample(
     elif str(out) == "-":
         sys.stdout.buffer.write(sample.jpeg)
     else:
-        with atomic_path(out) as temporary:
-            temporary.write_bytes(sample.jpeg)
+        write_file(out, sample.jpeg)
 
 
 @app.command("stats")

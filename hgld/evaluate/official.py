@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import write_file
 from hgld.config import EvaluateOptions
 from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import MappedVectors
@@ -115,8 +115,7 @@ class Official:
     ) -> OfficialScore:
         """Rank the full index, write the submission file, and score it."""
         submission = self._submit(vectors, query, gallery, options)
-        with atomic_path(path) as temporary:
-            temporary.write_text("\n".join(kaggle_lines(submission, CUT)) + "\n", encoding="utf-8")
+        write_file(path, "\n".join(kaggle_lines(submission, CUT)) + "\n")
         found = kaggle_score(submission, self._solution(), CUT)
         values = np.array(list(found.per_query.values()))
         means = {f"{OFFICIAL} {usage.lower()}": mean for usage, mean in found.mean.items()}

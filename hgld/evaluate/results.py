@@ -20,9 +20,9 @@ from hgld.artifacts import (
     ColumnType,
     Folder,
     Json,
-    atomic_path,
     read_csv,
     read_header,
+    write_file,
 )
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.bootstrap import name_classes
@@ -232,8 +232,7 @@ def record_models(state: Path, models: Sequence[Model]) -> None:
         else:
             record["options"] = model.options.model_dump(mode="json")
         records[model.name] = record
-    with atomic_path(state / MODELS) as temporary:
-        temporary.write_text(json.dumps(records, indent=1), encoding="ascii")
+    write_file(state / MODELS, json.dumps(records, indent=1))
 
 
 def open_embedded(measured: MeasuredRun) -> Embedded:

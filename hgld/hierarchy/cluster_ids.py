@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import write_file
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,7 @@ def save_ids(
     free = max([before.free, *(cluster + 1 for cluster in ids.values())])
     after = Before(ids, free, frozenset(anchors))
     memory = {"made_from": made_from, "before": _document(before), "after": _document(after)}
-    with atomic_path(_memory(state)) as temporary:
-        temporary.write_text(json.dumps(memory, ensure_ascii=False), encoding="utf-8")
+    write_file(_memory(state), json.dumps(memory, ensure_ascii=False))
 
 
 def _document(before: Before) -> dict[str, object]:

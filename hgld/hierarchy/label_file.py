@@ -23,11 +23,11 @@ from hgld.artifacts import (
     BY_LANDMARK,
     KINDS,
     ColumnType,
-    atomic_path,
     columns_of,
     read_csv,
     read_header,
     row_in_file,
+    write_file,
 )
 from hgld.artifacts.cells import unguard_formulas
 from hgld.artifacts.columns import single_blanks_all, table_of
@@ -142,8 +142,7 @@ class LabelFile:
         """
         text = self.cells.to_csv(index=False, lineterminator=self.line_end)
         text = text if self.last_line_ends else text.removesuffix(self.line_end)
-        with atomic_path(path) as temporary:
-            temporary.write_bytes((BOM if self.bom else b"") + text.encode())
+        write_file(path, (BOM if self.bom else b"") + text.encode())
 
 
 def read_label_file(path: Path) -> LabelFile:

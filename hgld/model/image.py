@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.transforms import v2
 
-from hgld.artifacts import atomic_path, hash_file
+from hgld.artifacts import hash_file, write_file
 from hgld.config import TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import LITE0, create_backbone, find_backbone
@@ -213,8 +213,7 @@ def save_model(model: ImageModel, folder: Path, facts: Mapping[str, Any]) -> Non
     """Write ``model.safetensors``, then ``config.json`` with the facts and the files' SHA-256."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     weights = folder / WEIGHTS
-    with atomic_path(weights) as temporary:
-        temporary.write_bytes(safetensors.torch.save(state))
+    write_file(weights, safetensors.torch.save(state))
     write_config(folder, {**facts, **asdict(model.config)})
 
 

@@ -17,7 +17,7 @@ from shlex import quote
 
 import pandas as pd
 
-from hgld.artifacts import ITEM_IDS, atomic_path, declared_table, read_header
+from hgld.artifacts import ITEM_IDS, declared_table, read_header, write_file
 from hgld.artifacts.columns import table_of
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
@@ -140,8 +140,7 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
         if not path.exists() and (name == "taxonomy" or len(rows)):
             table.write(rows, path)
             written.append(path)
-    with atomic_path(file) as temporary:
-        temporary.write_text(draft.text, encoding="utf-8")
+    write_file(file, draft.text)
     return written
 
 

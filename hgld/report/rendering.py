@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
-from hgld.artifacts import atomic_path, write_csv
+from hgld.artifacts import write_csv, write_file
 from hgld.figures import LIGHT
 from hgld.report.examples import SplitPhotos
 from hgld.report.galleries import (
@@ -87,8 +87,7 @@ def write_photo_rows(
         (row.heading, [(caption, photos.photo(*at)) for caption, *at in row.photos]) for row in rows
     ]
     page = render_page("photo_rows.html", title=title, lead=lead, rows=found)
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_file(path, page)
 
 
 def jpeg_bytes(image: Image.Image, quality: int) -> bytes:

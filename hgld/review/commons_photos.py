@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import lxml.html
 import pandas as pd
 
-from hgld.artifacts import BY_LANDMARK, atomic_path
+from hgld.artifacts import BY_LANDMARK, write_file
 from hgld.artifacts.columns import records
 from hgld.credit import UNKNOWN, Credit
 from hgld.errors import Resumable
@@ -105,8 +105,7 @@ class CommonsPhotos:
                 photo = self._ask(title, name)
             finally:
                 self._alone.release()
-            with atomic_path(facts) as temporary:
-                temporary.write_text(json.dumps(photo))
+            write_file(facts, json.dumps(photo))
         found: dict[str, Any] = json.loads(facts.read_text())
         return found
 
@@ -136,8 +135,7 @@ class CommonsPhotos:
             except Undecodable:
                 continue
             if jpeg:
-                with atomic_path(self.folder / f"{name}.jpg") as temporary:
-                    temporary.write_bytes(jpeg)
+                write_file(self.folder / f"{name}.jpg", jpeg)
                 return {**photo, "name": name}
         return {}
 

@@ -19,7 +19,15 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import Json, atomic_path, hash_file, read_csv, read_header, write_csv
+from hgld.artifacts import (
+    Json,
+    atomic_path,
+    hash_file,
+    read_csv,
+    read_header,
+    write_csv,
+    write_file,
+)
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images import Undecodable, read_size
@@ -278,8 +286,7 @@ def _replace_rules(
     if hierarchy is None:
         (folder / HIERARCHY).unlink(missing_ok=True)
     elif hierarchy.resolve() != (folder / HIERARCHY).resolve():
-        with atomic_path(folder / HIERARCHY) as temporary:
-            temporary.write_bytes(hierarchy.read_bytes())
+        write_file(folder / HIERARCHY, hierarchy.read_bytes())
     if not rules.skip_unlabelled:
         (folder / DROPPED).unlink(missing_ok=True)
         return

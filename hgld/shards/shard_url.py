@@ -16,7 +16,7 @@ from time import sleep
 from typing import Any
 from uuid import uuid4
 
-from hgld.artifacts import Json, atomic_path
+from hgld.artifacts import Json, write_file
 from hgld.config import ExportOptions, StageContext
 from hgld.errors import HgldError, InvalidData
 from hgld.shards.index import read_manifest
@@ -116,8 +116,7 @@ class ShardUrl:
                 f"{self.remote.location()}: another process is writing shards here ({who}); wait "
                 f"for it, or delete {self.remote.location(WRITER)} if it no longer runs"
             )
-        with atomic_path(path) as temporary:
-            temporary.write_text(token)
+        write_file(path, token)
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
         text = f"process {os.getpid()} on {socket.gethostname()} since {since}; {token}\n"
         self.remote.write(WRITER, text.encode())

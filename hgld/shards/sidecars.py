@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from braceexpand import braceexpand
 from pyarrow import parquet
 
-from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, write_csv
+from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, write_csv, write_file
 from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
 from hgld.shards.schema import HIERARCHY, RULES, numbered_levels
@@ -220,8 +220,7 @@ def write_descriptors(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
     """Write what open_clip (sizes.json, __len__) and wids (SPLIT.wids.json) read."""
     samples = {str(shard["file"]): int(shard["samples"]) for shard in shards}
     Json("sizes.json").write(samples, out / "sizes.json")
-    with atomic_path(out / "__len__") as temporary:
-        temporary.write_text(str(sum(samples.values())))
+    write_file(out / "__len__", str(sum(samples.values())))
     for split in {str(shard["split"]) for shard in shards}:
         parts = [
             {"url": str(s["file"]), "nsamples": int(s["samples"])}
@@ -235,8 +234,7 @@ def write_descriptors(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
 def write_checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
     """Write SHA256SUMS for `sha256sum --check`: the shards and all other sidecars."""
     sums = checksums(out, shards)
-    with atomic_path(out / "SHA256SUMS") as temporary:
-        temporary.write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+    write_file(out / "SHA256SUMS", "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
 
 
 def checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import requests
 
-from hgld.artifacts import atomic_path
+from hgld.artifacts import write_file
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.http import Session, read_pieces
 from hgld.tasks import say
@@ -394,8 +394,7 @@ def was_right(file: RemoteFile, fetched: Path) -> bool:
 
 def note_right(file: RemoteFile, fetched: Path) -> None:
     """Record that the file is verified."""
-    with atomic_path(_note(file, fetched)) as temporary:
-        temporary.write_text(_state_of(file), "utf-8")
+    write_file(_note(file, fetched), _state_of(file))
 
 
 def _size(path: Path) -> int:

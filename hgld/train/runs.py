@@ -26,7 +26,7 @@ from zipfile import ZipFile
 
 import torch
 
-from hgld.artifacts import Json, atomic_path
+from hgld.artifacts import Json, write_file
 from hgld.errors import HgldError, InvalidData, is_of_system
 from hgld.model.model_folder import (
     CONFIG,
@@ -159,8 +159,7 @@ class RunFolder:
             for name in FILES:
                 _remove(self.path / name)
         else:  # restored from the checkpoint: a damaged file costs no step
-            with atomic_path(self.path / LOSSES) as temporary:
-                temporary.write_text(found[LOSSES], encoding="utf-8")
+            write_file(self.path / LOSSES, found[LOSSES])
         # Without config.json the run counts as unfinished until it is saved again.
         for name in (CONFIG, WEIGHTS):
             _remove(self.path / name)
@@ -229,8 +228,7 @@ def _open_behind(path: Path, done: int) -> TextIO:
     lines = path.read_bytes().splitlines()[:done] if path.is_file() else []
     # A kill can leave half a line.
     whole = [line for line in lines if _record(line).get("step") in range(1, done + 1)]
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(b"".join(line + b"\n" for line in whole))
+    write_file(path, b"".join(line + b"\n" for line in whole))
     return path.open("a", encoding="utf-8")
 
 
@@ -293,8 +291,7 @@ class Checkpoints:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         losses = "".join(lines[:done])
         torch.save({"step": done, **made_from, LOSSES: losses, **state}, buffer)
-        with atomic_path(self._path) as temporary:
-            temporary.write_bytes(buffer.getvalue())
+        write_file(self._path, buffer.getvalue())
 
     def resume(self, device: torch.device) -> int:
         """Load the saved state, if there is one; return the number of steps done.
