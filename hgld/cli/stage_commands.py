@@ -63,6 +63,11 @@ class StageCall:
         flags = [f"{self.stage}.{name}={json.dumps(value)}" for name, value in given.items()]
         return open_runner(self.pipeline, [*(self.settings or ()), *flags], self.work, self.now)
 
+    def run(self, runner: "Runner", again: bool = False) -> None:
+        """Run the stage, also if it is fresh with --force or ``again``."""
+        with progress():
+            runner.run_one(self.stage, self.force or again)
+
 
 def _command(name: str, body: Callable[..., None]) -> Callable[..., None]:
     """The function that Typer reads: the shared arguments, then those that the body adds."""
@@ -112,9 +117,7 @@ def refuse_torchrun(instead: str) -> None:
 
 
 def _run(call: StageCall) -> None:
-    runner = call.open()
-    with progress():
-        runner.run_one(call.stage, call.force)
+    call.run(call.open())
 
 
 def _fetch(
@@ -141,8 +144,7 @@ def _fetch(
 
         print_estimate(runner, bandwidth)
         return
-    with progress():
-        runner.run_one("fetch", call.force)
+    call.run(runner)
 
 
 def _scrape(
@@ -164,8 +166,7 @@ def _scrape(
     again = retry is not None or days is not None
     if again and runner.workspace.pipeline.scrape.source != "wikimedia":
         raise UsageError(f'{call.pipeline}: only scrape.source = "wikimedia" can ask again')
-    with progress():
-        runner.run_one("scrape", call.force or again)
+    call.run(runner, again)
 
 
 def _require_server(serve: bool, host: str, port: int) -> None:
@@ -241,8 +242,7 @@ def _cluster(
 ) -> None:
     runner = call.open()
     if suggest is None:
-        with progress():
-            runner.run_one("cluster", call.force)
+        call.run(runner)
         return
     from hgld.cli.review_pages import suggest_clusters
     from hgld.hierarchy.cluster_choice import suggested
@@ -358,9 +358,7 @@ def _export(
         typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster; auto: this machine's."),
     ] = None,
 ) -> None:
-    runner = call.open(ray=ray)
-    with progress():
-        runner.run_one("export", call.force)
+    call.run(call.open(ray=ray))
 
 
 def _train(call: StageCall) -> None:
@@ -372,8 +370,7 @@ def _train(call: StageCall) -> None:
 
     with joined() as ranks:
         if ranks.leads:  # one process holds the lock and reports, the others only compute
-            with progress():
-                runner.run_one("train", call.force)
+            call.run(runner)
         else:
             runner.follow("train")
 
