@@ -270,17 +270,20 @@ def test_as_for_a_gpu_the_next_batch_is_read_while_the_network_computes(
     store = EmbeddingStore(tmp_path, EvaluateOptions(batch_size=1))
     tasks = store._tasks(model, "", Shards.read(shards).side("train"))
     task = max(tasks, key=lambda task: len(task.rows))
-    busy: list[float] = []
+    read, computed = list[object](), list[object]()
 
-    def slow(_: object) -> torch.Tensor:
-        start = time.perf_counter()
-        time.sleep(0.05)
-        busy.append(time.perf_counter() - start)
+    def load(photo: object) -> torch.Tensor:
+        read.append(photo)
         return torch.zeros(1)
 
-    given = task, Encoder(torch.nn.Identity(), slow), lambda x: slow(x).numpy()
-    start, spent = time.perf_counter(), embeddings.EmbedTime()
-    found = list(embeddings._embed_read_ahead(*given, spent, ""))
-    assert len(busy) == 2 * len(found) == 2 * len(task.rows) >= 8
-    assert time.perf_counter() - start < 0.8 * sum(busy)
-    assert spent.loading_s < spent.network_s
+    def compute(photos: torch.Tensor) -> np.ndarray:
+        computed.append(photos)
+        until = time.monotonic() + 30
+        while len(read) < min(len(computed) + 1, len(task.rows)):
+            assert time.monotonic() < until, "the next photo is not read meanwhile"
+            time.sleep(0.001)
+        return photos.numpy()
+
+    given = task, Encoder(torch.nn.Identity(), load), compute
+    found = list(embeddings._embed_read_ahead(*given, embeddings.EmbedTime(), ""))
+    assert len(found) == len(computed) == len(read) == len(task.rows) >= 4
