@@ -20,7 +20,8 @@ from hgld.evaluate.models import find_models
 from hgld.evaluate.sides import Shards
 from hgld.ray_tasks import Reserve
 from hgld.tasks import map_tasks
-from tests.evaluate.test_spread import make_model
+from tests.evaluate.test_rank_tasks import make_sides, written
+from tests.evaluate.test_spread import embed, make_model
 from tests.made_shards import make_shards
 from tests.on_ray import Reverse, die_twice, gpu, granted, reverse, wait
 from tests.shards.shard_world import World, make_world
@@ -243,6 +244,39 @@ def test_an_embedding_asks_the_cluster_for_its_gpu(
         with suppress(Resumable):  # nothing was embedded
             store.embed(model, [Shards.read(shards).side("index", "query")])
     assert [reserve.gpus for reserve in asked] == [None, 0, 1, 0.5]
+
+
+def test_an_evaluation_on_gpus_of_the_cluster_needs_none_on_the_driver(
+    cluster: str, tmp_path: Path
+) -> None:
+    """The GPUs are made up, so workers compute on the CPU if they were given one."""
+
+    def pretend() -> None:
+        import os
+
+        import torch
+
+        from hgld.model import devices
+
+        def choose(name: str) -> torch.device:
+            assert name == "cpu" or os.environ["CUDA_VISIBLE_DEVICES"] in ("0", "1"), name
+            return torch.device("cpu")
+
+        devices.choose_device = choose
+
+    shards, run = make_shards(tmp_path / "shards"), make_model(tmp_path / "model")
+    sides = make_sides(tmp_path, 70)
+    here = embed(shards, run, tmp_path / "here"), written(tmp_path, sides)
+    on_gpus = {"ray": cluster, "device": "cuda", "cpus_per_task": 0.5}
+    if ray.is_initialized():
+        ray.shutdown()
+    hook = {"worker_process_setup_hook": pretend}
+    ray.init(address=cluster, runtime_env=hook, log_to_driver=False)
+    try:
+        there = embed(shards, run, tmp_path / "there", **on_gpus)
+        assert (there, written(tmp_path, sides, **on_gpus)) == here
+    finally:
+        ray.shutdown()
 
 
 def test_a_node_with_another_version_is_named(

@@ -10,6 +10,7 @@ import pytest
 
 from hgld.artifacts import Json
 from hgld.config import SourceOptions, StageContext
+from hgld.errors import HgldError
 from hgld.shards.location import LOCATION
 from hgld.sources.fetch import fetch_files
 from hgld.tasks import map_tasks
@@ -74,6 +75,17 @@ def test_it_embeds_shards_that_only_the_object_store_has(cluster: str, tmp_path:
         tar.unlink()
     Json(LOCATION).write({"url": f"{bucket.url}/set"}, shards / LOCATION)
     assert embed(shards, model, tmp_path / "there", ray=cluster) == here
+
+
+def test_a_gpu_that_no_node_has_is_one_line_and_writes_nothing(
+    cluster: str, tmp_path: Path
+) -> None:
+    shards, model = make_shards(tmp_path / "shards"), make_model(tmp_path / "model")
+    says = r"^Embedding with m: a task reserves 1 CPU, 1 GPU, but no node [^\n]*(gpus_per_task)\)$"
+    for asked in ({"device": "cuda"}, {"gpus_per_task": 1}):
+        with pytest.raises(HgldError, match=says):
+            embed(shards, model, tmp_path / "state", ray=cluster, **asked)
+    assert not list((tmp_path / "state").rglob("*.npy"))
 
 
 def test_it_resizes_the_same_photos(cluster: str, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def make_sides(folder: Path, queries: int) -> tuple[dict[str, MappedVectors], Si
 def written(folder: Path, sides: tuple, **options: object) -> tuple[bytes, dict[str, list[float]]]:
     path = folder / f"{len(list(folder.iterdir()))}.npz"
     names = ["H-AP", "NDCG", "ASI", "AP:1", "AP:3", "R@1", "mAP@100:3", "HCA@9"]
-    given = EvaluateOptions(device="cpu", keep_ranks=200, **options)
+    given = EvaluateOptions(**{"device": "cpu", "keep_ranks": 200, **options})
     result = measure_and_write(path, *sides, names, "abc", given)
     return path.read_bytes(), {name: v.tolist() for name, v in result.per_query.items()}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.object_store import free_port
-from tests.train.test_torchrun import hgld, losses, pipeline
+from tests.train.test_torchrun import losses, pipeline, run_alone
 
 __all__ = ["pipeline"]
 pytestmark = pytest.mark.rehearsal
@@ -103,7 +103,7 @@ def run(words: list[str], environment: dict[str, str]) -> str:
 
 def test_srun_torchrun_trains_the_model_of_one_process(submit: Submit, pipeline: Path) -> None:
     folder = pipeline.parent
-    hgld(folder, "train")
+    run_alone(folder, "train")
     expected = losses(folder)
     shutil.rmtree(folder / "work/models/run")
     two = "--ntasks=2", "--ntasks-per-node=2"
@@ -116,3 +116,16 @@ def test_an_array_trains_one_seed_in_each_work_folder(submit: Submit, pipeline: 
     submit("seeds.sh", str(pipeline), str(work), options=("--array=0-1",))
     models = [list(Path(f"{work}-seed-{n}/models").glob("*/model.safetensors")) for n in (0, 1)]
     assert [len(found) for found in models] == [1, 1]
+
+
+def test_a_ray_cluster_in_a_job_runs_a_pipeline_to_its_report(
+    submit: Submit, pipeline: Path
+) -> None:
+    own, work = pipeline.with_name("ray.toml"), pipeline.with_name("ray-work")
+    splits = '[evaluate]\nquery = "train"\ngallery = "train"\n'
+    own.write_text(pipeline.read_text() + splits)
+    submit("ray.sh", str(own), str(work), options=("--nodes=1",))
+    found = {path.name: path.read_bytes() for path in (work / "shards").glob("*.tar")}
+    alone = pipeline.with_name("work") / "shards"
+    assert found == {path.name: path.read_bytes() for path in alone.glob("*.tar")} != {}
+    assert (work / "report/report.html").is_file()
