@@ -73,6 +73,7 @@ REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "401"}
 REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "301", "307"}
 BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "IncompleteBody"}
 BUSY |= {"429", "500", "502", "503", "504"}
+BUSY |= {"NoSuchUpload"}  # the driver aborts an upload whose end was confirmed too late
 BESIDE = {"409", "412"}  # the Hub refuses a commit that comes beside another one
 CUT = {"ClientPayloadError", "FSTimeoutError", "IncompleteRead", "ServerDisconnectedError"}
 
@@ -478,7 +479,8 @@ def _explain(error: Exception, location: str, writes: bool) -> tuple[HgldError, 
     if code in ("InvalidRange", "416"):
         return InvalidData(f"{place}: ends before the bytes that its index names; the file is "
                            "truncated, get it again"), False  # fmt: skip
-    if isinstance(error, FileNotFoundError) or code in ("404", "NoSuchKey"):
+    is_missing = isinstance(error, FileNotFoundError) and code not in BUSY
+    if is_missing or code in ("404", "NoSuchKey"):
         return _no_such_file(place), False
     if code in REGION or "RecursionError" in names:  # s3fs follows redirects without end
         text = f"{place}: the server names another region for the bucket"

@@ -22,7 +22,7 @@ from hgld.config import ExportOptions, SamplingOptions, load_pipeline
 from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.report.examples import Images, class_paths
 from hgld.shards import export_shards, read_image, read_index, verify_shards
-from hgld.shards.shard_url import ShardUrl
+from hgld.shards.shard_url import SETTLED_S, ShardUrl
 from hgld.storage import RemoteFolder, as_folder
 from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
 from tests.shards.shard_world import World, make_world
@@ -221,6 +221,7 @@ def test_of_two_writers_that_begin_at_the_same_moment_one_goes_on(
 
     puts: list[Request] = []
     proxy.fault = late
+    monkeypatch.setattr("hgld.shards.shard_url.SETTLED_S", SETTLED_S)
     monkeypatch.setattr("hgld.shards.shard_url.sleep", settle)
     with ThreadPoolExecutor(2) as pool:
         said = sorted(pool.map(write, ["a", "b"]))
@@ -355,6 +356,19 @@ def test_a_large_shard_is_sent_in_parts_and_a_part_that_fails_is_sent_again(
     assert proxy.counts("POST", r"\?uploads") == 1 and proxy.counts("PUT", "partNumber=") == 4
     there.download("a.tar", large.with_name("copy"))
     assert filecmp.cmp(large, large.with_name("copy"), shallow=False)
+
+
+def test_a_large_shard_is_sent_again_if_the_answers_to_its_last_request_are_lost(
+    large: Path, bucket: Bucket, proxy: Proxy
+) -> None:
+    def lose(request: Request) -> Fault | None:
+        ends = request.method == "POST" and "uploadId=" in request.path
+        given_up = proxy.counts("DELETE", "uploadId=")  # by the driver, after its own tries
+        return Fault(keep=0) if ends and not given_up else None
+
+    proxy.fault, there = lose, RemoteFolder(bucket.url)
+    assert there.upload(large, "a.tar").size_bytes == 110_000_000
+    assert proxy.counts("POST", r"\?uploads") == 2
 
 
 def test_of_a_large_shard_that_fails_nothing_is_listed_and_no_part_is_kept(
