@@ -58,7 +58,10 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
 def write_file(path: Path, content: str | bytes) -> None:
     """Write a file of text in UTF-8, or of bytes, as ``atomic_path`` does; raises as that."""
     with atomic_path(path) as temporary:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        if isinstance(content, str):
+            temporary.write_text(content, encoding="utf-8")
+        else:
+            temporary.write_bytes(content)
 
 
 @contextmanager
