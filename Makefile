@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test rehearse alone lint bench docs record claims system install oml fiftyone
+.PHONY: quickstart test rehearse alone wheel lint bench docs record claims system install oml fiftyone
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -27,6 +27,10 @@ rehearse: install
 # hgld.ranking from a wheel, in an environment that has nothing but torch, numpy and numba.
 alone: install
 	$(BIN)/python -m pytest tests/rehearsal/test_ranking_alone.py -m rehearsal
+
+# A wheel with compiled kernels, for this Python and platform, into build/.
+wheel: install
+	$(BIN)/python -m pipelines.wheel build
 
 lint: install
 	$(BIN)/ruff check .

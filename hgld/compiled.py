@@ -14,9 +14,14 @@ kernels.
 On CPUs with AVX-512 kernels use vectors of 64 bytes. LLVM prefers 32 bytes on Intel's CPUs, because
 the first of them lowered their clock for 64; torch's products use 64. A user's NUMBA_CPU_FEATURES
 is not changed. numba keeps kernels of other features apart.
+
+A wheel of ``make wheel`` holds machine code for the levels of instructions in ``LEVELS``. A process
+loads that of the highest level of its CPU if Python, numba and the sources are those of the build;
+otherwise, and if the user's NUMBA_CPU_NAME or NUMBA_CPU_FEATURES chooses a CPU, it compiles.
 """
 
 import re
+import sysconfig
 import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -28,6 +33,8 @@ import numba
 import numpy as np
 from numba import types
 from numba.core import cgutils, codegen, config
+from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler import CompileResult
 from numba.extending import intrinsic, register_jitable
 
 from hgld.stopping import held_back
@@ -36,31 +43,59 @@ Array = np.ndarray[Any, Any]
 IMPORTED = re.compile(rb"^from hgld\.([\w.]+) import", re.M)
 COMMON: Mapping[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True}  # C calls none
 ANY_ORDER = {"reassoc", "contract", "arcp", "nsz", "nnan"}  # no "ninf": scores may be infinite
+WHOLE_VECTORS = "-prefer-256-bit"
+AVX2 = "avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sahf sse4.2 xsave"
+AVX512 = f"{AVX2} avx512bw avx512cd avx512dq avx512f avx512vl"
+# LLVM's name of a CPU, highest first: features to compile with, those that a CPU needs to run it
+LEVELS = {"x86-64-v4": (WHOLE_VECTORS, AVX512), "x86-64-v3": ("", AVX2)}
+MACHINE_CODE = Path(__file__).with_name("machine_code")  # in a wheel: a folder for each level
+KERNELS: list[Any] = []
+SETTINGS: Any = config  # its names are made when it is imported
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile on first use, and keep the machine code; for functions that Python calls."""
     found = numba.njit(nogil=True, **COMMON)(function)
+    shipped = machine_code(function, MACHINE_CODE / LEVEL)
     try:
         found.enable_caching()
     except RuntimeError:  # no writable folder
-        _warn_uncached()
+        if not shipped._load_index():
+            _warn_uncached()
     file = getattr(found._cache, "_cache_file", None)
     if file is not None:
         # numba's own stamp covers one file only
         file._source_stamp = STAMP
         # compared before numba unpickles the rest, which would fail on a renamed class
         file._version = f"{numba.__version__} {STAMP}"
-    compile_one = found.compile
+    load_kept, compile_one = found._cache.load_overload, found.compile
+
+    def load(signature: Any, target: Any) -> Any:
+        target.refresh()
+        made = shipped.load(signature)
+        if made is None:
+            return load_kept(signature, target)
+        return CompileResult._rebuild(target, *made)  # type: ignore[no-untyped-call]
 
     def compile_whole(signature: Any) -> Any:
         # LLVM calls back into Python, where what the handler of a stop request raises is dropped
         with held_back():
             return compile_one(signature)
 
-    found.compile = compile_whole
+    found._cache.load_overload, found.compile = load, compile_whole
+    KERNELS.append(found)
     compiled: Callable[..., Any] = found
     return compiled
+
+
+def machine_code(function: Callable[..., Any], folder: Path) -> Any:
+    """Return numba's store of a kernel's machine code, by signature, in a folder of one level."""
+    name = f"{function.__module__}.{function.__qualname__}"
+    store = IndexDataCacheFile(str(folder), name, STAMP)  # type: ignore[no-untyped-call]
+    # It calls functions of Python and numba, and of SVML if numba finds that; compared as above.
+    parts = numba.__version__, sysconfig.get_config_var("SOABI"), SETTINGS.USING_SVML, STAMP
+    store._version = " ".join(map(str, parts))
+    return store
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,13 +164,29 @@ def _stamp() -> str:
     return sha256(b"".join(sources[file] for file in files)).hexdigest()
 
 
-def _widen_vectors() -> None:
-    """Allow 64-byte vectors, before numba makes its target with the first kernel."""
+def levels_of_cpu() -> list[str]:
+    """Return the levels of instructions that this CPU has, highest first."""
+    features = codegen.get_host_cpu_features().split(",")  # type: ignore[no-untyped-call]
+    return [
+        level
+        for level, (_, needed) in LEVELS.items()
+        if {f"+{feature}" for feature in needed.split()} <= {*features}
+    ]
+
+
+def _choose_vectors() -> str:
+    """Allow 64-byte vectors, before numba makes its target with the first kernel.
+
+    Returns:
+        The level of instructions for which a wheel may have machine code; "" if there is none.
+    """
     features = codegen.get_host_cpu_features()  # type: ignore[no-untyped-call]
-    settings: Any = config  # its names are made when it is imported
-    if settings.CPU_FEATURES is None and "+avx512f" in features.split(","):
-        settings.CPU_FEATURES = f"{features},-prefer-256-bit"
+    if SETTINGS.CPU_FEATURES is not None:
+        return ""
+    if "+avx512f" in features.split(","):
+        SETTINGS.CPU_FEATURES = f"{features},{WHOLE_VECTORS}"
+    return "" if SETTINGS.CPU_NAME is not None else next(iter(levels_of_cpu()), "")
 
 
 STAMP = _stamp()
-_widen_vectors()
+LEVEL = _choose_vectors()

@@ -15,9 +15,12 @@ KERNELS = ("rank_cpu", "metrics_cpu")
 def plan_compiling() -> Callable[[], None] | None:
     """Return ``compile_metrics``; None if numba has kept kernels since the code changed.
 
-    A wrong answer costs time only: numba itself decides which kernels it compiles.
+    None, too, if the installed wheel has kernels. A wrong answer costs time only: numba itself
+    decides which kernels it compiles.
     """
     own = Path(__file__).parent / "kernels"
+    if (Path(__file__).parents[1] / "machine_code").is_dir():
+        return None
     kept = [own / "__pycache__"]
     with suppress(RuntimeError):  # the user has no home folder
         kept.append(Path("~/.cache/numba").expanduser())

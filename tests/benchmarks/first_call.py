@@ -1,7 +1,8 @@
 """Measures the first loss and the first evaluation of a process, with and without kept kernels.
 
 CPU seconds of the call in a new process: torch and the input are there, numba is not. The call
-loads or compiles the kernels and compares them with plain torch; the input is small.
+loads or compiles the kernels and compares them with plain torch; the input is small. The wheel of
+``make wheel`` is built for this CPU and installed; no kernels are kept.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import torch
 
@@ -20,9 +22,11 @@ from tests.benchmarks.measures import Row
 
 __all__ = ["rows"]
 
+ROOT = Path(__file__).parents[2]
+
 
 def rows(works: tuple[str, ...] = ("loss", "evaluation"), rounds: int = 3) -> list[Row]:
-    """Seconds of the first call, without kept kernels (once) and with them (the least)."""
+    """Seconds of the first call: compiled (once); kept, and from the wheel (each the least)."""
     found = []
     for work in works:
         with tempfile.TemporaryDirectory() as folder:
@@ -30,12 +34,30 @@ def rows(works: tuple[str, ...] = ("loss", "evaluation"), rounds: int = 3) -> li
             kept = min(_in_a_process(work, folder) for _ in range(rounds))
         found.append(Row(f"first {work} of a process, kernels compiled", compiled, "s", aim=1))
         found.append(Row(f"first {work} of a process, kernels kept", kept, "s", aim=1))
+    with tempfile.TemporaryDirectory() as folder:
+        package = _install_wheel(Path(folder))
+        for work in works:
+            least = min(_in_a_process(work, f"{folder}/{work}{i}", package) for i in range(rounds))
+            found.append(Row(f"first {work} of a process, from the wheel", least, "s", aim=1))
     return found
 
 
-def _in_a_process(work: str, folder: str) -> float:
-    command = [sys.executable, "-m", "tests.benchmarks.first_call", work]
-    env = {**os.environ, "NUMBA_CACHE_DIR": folder}
+def _install_wheel(folder: Path) -> Path:
+    """Build the wheel for this CPU, and install it alone below a folder; return its place."""
+    # here, since these load numba, whose import is a part of a first call
+    from hgld.compiled import levels_of_cpu
+    from pipelines.wheel import build_wheel
+
+    wheel = build_wheel(folder, levels_of_cpu()[:1])
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--target", folder / "package", wheel], check=True)
+    return folder / "package"
+
+
+def _in_a_process(work: str, folder: str, package: Path = ROOT) -> float:
+    command = [sys.executable, "-P", "-m", "tests.benchmarks.first_call", work]
+    path = os.pathsep.join(map(str, (package, ROOT)))
+    env = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": path}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     return float(done.stdout)
 

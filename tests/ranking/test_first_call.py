@@ -6,6 +6,14 @@ import pytest
 from hgld.ranking import first_call
 
 
+def test_a_wheel_with_kernels_compiles_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_call, "__file__", str(tmp_path / "ranking/first_call.py"))
+    (tmp_path / "machine_code").mkdir()
+    assert first_call.plan_compiling() is None
+
+
 def test_kernels_are_compiled_anew_if_the_code_is_newer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
