@@ -45,6 +45,7 @@ bench: install
 	$(BIN)/python -m tests.benchmarks --part libraries --out bench-libraries$(CPU).json
 	$(BIN)/python -m tests.benchmarks --part full-size --out bench-full-size$(CPU).json
 	$(BIN)/python -m tests.benchmarks --part large-plan --out bench-large-plan$(CPU).json
+	$(BIN)/python -m tests.benchmarks --part large-collect --out bench-large-collect$(CPU).json
 
 bench: CPU := $(HGLD_CPU:%=-%)
 
@@ -66,6 +67,7 @@ record: install
 	-$(BIN)/python -m tests.benchmarks --part suspects --out $(RESULTS)/bench-suspects.json
 	-$(BIN)/python -m tests.benchmarks --part full-size --out $(RESULTS)/bench-full-size.json
 	-$(BIN)/python -m tests.benchmarks --part large-plan --out $(RESULTS)/bench-large-plan.json
+	-$(BIN)/python -m tests.benchmarks --part large-collect --out $(RESULTS)/bench-large-collect.json
 	-$(BIN)/python -m tests.benchmarks --part gallery --out $(RESULTS)/bench-gallery.json
 	-$(BIN)/python -m tests.benchmarks --part growth --out $(RESULTS)/bench-growth.json
 	$(BIN)/python -m pipelines.record pages

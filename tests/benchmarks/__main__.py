@@ -1,9 +1,9 @@
 """Measure losses, metrics, shards, review and training: ``python -m tests.benchmarks``.
 
 Ratios are taken inside one run, on one thread, of least CPU times over interleaved rounds. Parts
-``engines``, ``full-size``, ``gallery``, ``growth``, ``hierarchies``, ``keys``, ``large-plan``,
-``libraries`` and ``suspects`` take minutes each: they are measured if named. ``webdataset`` is in
-``shards``, too.
+``engines``, ``full-size``, ``gallery``, ``growth``, ``hierarchies``, ``keys``, ``large-collect``,
+``large-plan``, ``libraries`` and ``suspects`` take minutes each: they are measured if named.
+``webdataset`` is in ``shards``, too.
 ``--quick`` is what a CI run can bear: smaller sizes, of the shards only reading, decoding and
 export, and bounds eased by a third, since other work shares the machine. ``HGLD_CPU=avx2`` limits
 both sides of each ratio to AVX2. The table goes to a JSON file too; ``make record`` keeps it beside
@@ -102,6 +102,7 @@ PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
     "gallery": lambda quick: [measures.streaming(32_768), measures.whole_gldv2()],
     "engines": lambda quick: [engines.rows()],
     "large-plan": lambda quick: [full_size.rows(works=("large plan",))],
+    "large-collect": lambda quick: [full_size.rows(works=("large collect",))],
     "webdataset": lambda quick: [shards.rows_of_batches()],
     "libraries": lambda quick: [libraries.rows()],
     "growth": lambda quick: [gallery_growth.rows()],
