@@ -8,6 +8,12 @@ from tests.object_store import Bucket, Proxy, proxy_to
 from tests.shards.shard_world import World, make_world
 
 
+@pytest.fixture(autouse=True)
+def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export to a URL waits for another one that begins at the same moment; here none does."""
+    monkeypatch.setattr("hgld.shards.shard_url.SETTLED_S", 0.01)
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return make_world(tmp_path, [1, 3, 4, 5, 9, 17, 20, 33])
