@@ -58,6 +58,7 @@ def of_the_product() -> set[str]:
     return declared(*PROJECT["dependencies"], *extras)
 
 
+@cache
 def imported() -> set[str]:
     """Top-level modules that hgld imports anywhere, or looks for by name."""
     names: set[str] = set()

@@ -77,7 +77,7 @@ TO_MEASURE = {"uned": ("UnED", write_uned), "ilias": ("ilias", write_ilias)}
 LEVELS = {"sop": 2, "inat-base": 2, "inat-full": 7, "vehicle-id": 1, "sfm-120k": 1, "vggface2": 1}
 SMALL = ["export.shard_megabytes=0.05", "train.pretrained=false", "train.precision=float32",
          "train.device=cpu", "train.workers=0"]  # fmt: skip
-CNN = [*SMALL, "train.image_size=64", "train.classes_per_batch=2", "train.images_per_class=4"]
+CNN = [*SMALL, "train.image_size=32", "train.classes_per_batch=2", "train.images_per_class=4"]
 TRANSFORMER = [*SMALL, "train.classes_per_batch=2", "train.images_per_class=2"]
 
 
@@ -179,7 +179,7 @@ def main_run(pipeline: Pipeline) -> RunOptions:
 
 @pytest.mark.parametrize("name", [*SETS, *TO_COPY, "roadmap-2021-cub-256"])
 def test_a_recipe_builds_its_model_and_takes_two_steps(name: str, load: Load) -> None:
-    pipeline, data = load(name, [*CNN, "train.eval_crop=64"])
+    pipeline, data = load(name, [*CNN, "train.eval_crop=32"])
     assert len(data.levels) == LEVELS.get(name, 3)
     assert take_steps(pipeline, data, main_run(pipeline)) == 8
 
