@@ -122,6 +122,11 @@ def test_an_empty_file_of_any_columns_is_refused(tmp_path: Path) -> None:
         (HEADER.replace(",", ";") + "train;7;a;\n", "cells are parted by semicolons"),
         (HEADER.replace(",", "\t") + "train\t7\ta,b\t\n", "cells are parted by tabs"),
         (b"\xff\xfe", "not UTF-8 text"),
+        (HEADER.encode("utf-16"), "not UTF-8 text; save it as CSV in UTF-8"),
+        (
+            HEADER + "<<<<<<< HEAD\ntrain,7,a,\n",
+            "row 2: '<<<<<<< HEAD' is a mark of a merge in git",
+        ),
     ],
 )
 def test_a_wrong_table_says_where(tmp_path: Path, text: str, says: str) -> None:

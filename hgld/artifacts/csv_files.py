@@ -26,6 +26,7 @@ else:
     np, pd = lazy_module("numpy"), lazy_module("pandas")
 
 PIECE_ROWS = 250_000  # rows parsed at a time
+MERGE_MARKS = ("<<<<<<< ", "=======", ">>>>>>> ")  # lines of git around two versions
 MOST_COLUMNS = 1_000  # pandas needs minutes and gigabytes for a million
 LONGEST_HEADER = 1 << 20  # characters
 csv.field_size_limit(2**31 - 1)  # a class of GLDv2 names its images in one cell
@@ -85,6 +86,8 @@ def read_header(path: Path, expected: Iterable[str]) -> list[str]:
         names, first = next(filled, []), next(filled, [])
     except csv.Error:  # an unclosed quote
         names, first = [], []
+    if any("\0" in name for name in names):  # UTF-16
+        raise InvalidData(f"{path}: not UTF-8 text; save it as CSV in UTF-8")
     if len(names) > MOST_COLUMNS:
         raise InvalidData(
             f"{path}: {len(names):,} columns or more; {MOST_COLUMNS:,} are read at most"
@@ -274,6 +277,12 @@ def _require_even_rows(path: Path) -> None:
     uneven = rows[lengths[rows] != lengths[rows[0]]]
     if uneven.size:
         cells, columns = lengths[uneven[0]], lengths[rows[0]]
+        row = next(islice(_rows_as_text(path), int(uneven[0]), None))
+        if row[0].startswith(MERGE_MARKS):
+            raise InvalidData(
+                f"{path} row {uneven[0] + 1}: '{row[0]}' is a mark of a merge in git; choose "
+                "between the two versions of the rows, and remove the marks"
+            )
         fault = (
             f"{cells} cells under {columns} columns; quote what holds commas"
             if cells > columns

@@ -327,6 +327,14 @@ def fault_of_place(supercategory: str, kind: str, kinds: Mapping[str, str]) -> s
     return ""
 
 
+def fault_of_decision(decision: Decision, kinds: Mapping[str, str]) -> str:
+    """Return ``fault_of_place`` of a decision, with what to do about another kind."""
+    fault = fault_of_place(decision.supercategory, decision.kind, kinds)
+    if fault and decision.supercategory in kinds:  # edited on another branch, or by hand
+        fault += "; confirm it in review.csv: write decided over its status, and apply"
+    return fault
+
+
 def key_types_of(values: pd.DataFrame) -> list[str]:
     """By what each value is keyed: ``qid`` where it has a class id, else ``label``."""
     return ["qid" if class_id else "label" for class_id in values["class_id"]]
@@ -368,9 +376,7 @@ def check_decisions(
             continue
         if decision.rivals:
             faults.append((decision.place, f"'{decision.key}' is in conflict: {decision.conflict}"))
-        elif decision.places and (
-            fault := fault_of_place(decision.supercategory, decision.kind, kinds)
-        ):
+        elif decision.places and (fault := fault_of_decision(decision, kinds)):
             name, now = decision.supercategory, (present or {}).get(decision.supercategory)
             if now and name not in kinds:  # decided on a branch without the edit
                 fault = f"supercategory {name!r} is {now!r} now; decide the value again"

@@ -15,7 +15,7 @@ from hgld.artifacts import ARTIFACTS, BY_LANDMARK, ID_SPACES, columns_of, row_in
 from hgld.artifacts.columns import records, table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import require_no_faults
-from hgld.hierarchy.decisions import Decided, Decision, fault_of_place, kinds_of
+from hgld.hierarchy.decisions import Decided, Decision, fault_of_decision, fault_of_place, kinds_of
 from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say
 from hgld.words import count_text, single_blanks
@@ -102,7 +102,7 @@ def _check_decisions(
         f"row {row_in_file(path, d.place)}: {fault}"
         for d in decided.all()
         if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
-        if (fault := fault_of_place(d.supercategory, d.kind, kinds))
+        if (fault := fault_of_decision(d, kinds))
     ]
     require_no_faults(path, faults)
 

@@ -350,7 +350,7 @@ def _kind(now: WantedDecision, value: Value, kinds: Mapping[str, str], who: str)
     if before.rivals:
         return "settled"
     if answer == before.answer:
-        return "note"
+        return "confirmed" if now.confirmed else "note"
     return "reopened" if now.decision == "unsure" else "changed"
 
 

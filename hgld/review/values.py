@@ -278,12 +278,13 @@ def _untouched(
     ):
         return None
     # a person may set the status of a stale decision to "decided"
+    kind = kinds.get(decision.supercategory, wanted.kind)
     confirmed = (
-        has_changed(decision.evidence, value.evidence, value.also)
+        (kind != wanted.kind or has_changed(decision.evidence, value.evidence, value.also))
         and row["status"].casefold() == "decided"
         and row["evidence"] == value.evidence
     )
-    return replace(wanted, confirmed=confirmed)
+    return replace(wanted, kind=kind, confirmed=True) if confirmed else wanted
 
 
 def _moved_by_edits(row: SheetRow, base: Base, value: Value | None) -> SheetRow:

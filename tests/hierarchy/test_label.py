@@ -219,7 +219,8 @@ def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
     assert str(error.value).splitlines() == [
         f"{context.labels / 'decisions.csv'} row 2: supercategory 'chruch' is not in taxonomy.csv"
         "; did you mean 'church'?",
-        "  row 4: kind of 'lake' is 'human-made'; expected 'natural', as in taxonomy.csv",
+        "  row 4: kind of 'lake' is 'human-made'; expected 'natural', as in taxonomy.csv; confirm "
+        "it in review.csv: write decided over its status, and apply",
     ]
 
 

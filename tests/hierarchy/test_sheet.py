@@ -142,6 +142,20 @@ def test_a_stale_decision_is_confirmed_by_its_status_and_only_once(tmp_path: Pat
     assert short(apply(tmp_path, text, pd.concat([before, new], ignore_index=True))) == []
 
 
+def test_a_decision_of_a_kind_that_the_taxonomy_changed_is_confirmed_with_the_present_one(
+    tmp_path: Path,
+) -> None:
+    now = evidence_of(CLUSTERS, {})[0]
+    before = decisions(("Q1", "qid", "keep", "church", "natural", "2026-01-02", "so"))
+    before = before.assign(evidence=now)
+    row = f"keep,church,natural,so,Q1,{now},"
+    text = f"{HEADER},evidence,status\n{row}"
+    assert short(apply(tmp_path, f"{text}stale\n", before)) == []
+    new = apply(tmp_path, f"{text}decided\n", before)
+    assert short(new) == [["Q1", "keep", "church", "human-made", "so"]]
+    assert new["supersedes"].tolist() == [row_id(before.iloc[0])]
+
+
 def test_a_stale_decision_that_is_left_as_it_is_is_not_confirmed(tmp_path: Path) -> None:
     before, text = stale_sheet()
     assert short(apply(tmp_path, text, before)) == []
