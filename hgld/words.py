@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from textwrap import wrap
-from unicodedata import combining, east_asian_width
+from unicodedata import combining, east_asian_width, normalize
 
 # control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
@@ -221,6 +221,16 @@ def spoken_name(name: str) -> str:
         'apple pie'
     """
     return single_blanks(name.replace("_", " "))
+
+
+def folded_name(name: str) -> str:
+    """Return the name of a class as names are compared: composed, spoken, in small letters.
+
+    Example:
+        >>> folded_name("Ile_d'Orle\u0301ans") == folded_name("ile d'Orl\u00e9ans")
+        True
+    """
+    return normalize("NFC", spoken_name(name)).casefold()
 
 
 def single_blanks(text: str) -> str:

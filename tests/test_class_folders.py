@@ -266,6 +266,24 @@ def test_a_csv_with_levels_keeps_its_hierarchy(tmp_path: Path) -> None:
     assert pipeline.label.source == "folder" and pipeline.source.labels_csv == "labels.csv"
 
 
+def test_a_draft_of_repeated_names_qualifies_them_if_that_is_asked_for(tmp_path: Path) -> None:
+    text = "path,group,class\n" + rows(*["a,x", "b,x", "b,z"] * 2)
+    refused = draft(tmp_path, text)
+    assert refused.returncode == 3 and "`hgld new --qualify` writes it" in refused.stderr
+    done = hgld(tmp_path, "new", "photos", "--qualify")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("photos: 3 classes by labels.csv (group > class), 6 images\n")
+    assert load_pipeline(tmp_path / "photos.toml").source.repeated_names == "qualify"
+
+
+def test_a_name_with_an_apostrophe_stays_readable_in_a_draft(tmp_path: Path) -> None:
+    draw_classes(tmp_path / 'Zo\u00eb\'s "best" & \\ \x7f')
+    assert hgld(tmp_path, "new", 'Zo\u00eb\'s "best" & \\ \x7f', "--out", "x.toml").returncode == 0
+    text = (tmp_path / "x.toml").read_text()
+    assert 'folder = "Zo\u00eb\'s \\"best\\" & \\\\ \\u007f"\n' in text
+    assert load_pipeline(tmp_path / "x.toml").title == 'Zo\u00eb\'s "best" & \\ \x7f'
+
+
 def test_a_draft_for_a_class_with_one_photo_is_trained(tmp_path: Path) -> None:
     classes = ["oak", "fox", "fox", "fox", "cat", "cat"]
     done = draft(tmp_path, "path,group,class\n" + rows(*[f"{name[0]},{name}" for name in classes]))
@@ -307,6 +325,13 @@ def test_ids_of_a_csv_become_links(tmp_path: Path) -> None:
     assert done.stdout.endswith(said)
     links = (tmp_path / "labels" / "photos" / "links.csv").read_text().splitlines()
     assert sorted(links[1:]) == ["cat,,,,,2435099,,,", "fox,Q8332,,,,,,,"]
+
+
+def test_links_name_classes_as_the_source_does(tmp_path: Path) -> None:
+    decomposed = "cafe\u0301,Q8332"  # as macOS writes names
+    assert draft(tmp_path, "path,class,qid\n" + rows(*[decomposed, "cat,"] * 3)).returncode == 0
+    links = (tmp_path / "labels" / "photos" / "links.csv").read_text("utf-8").splitlines()
+    assert links[1] == "caf\u00e9,Q8332,,,,,,,"
 
 
 def test_a_class_with_two_items_is_refused_with_its_row(tmp_path: Path) -> None:

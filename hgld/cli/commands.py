@@ -32,6 +32,10 @@ def new(
             "--out", "-o", metavar="FILE", help="The new file; default: FOLDER.toml, here."
         ),
     ] = None,
+    qualify: Annotated[
+        bool,
+        typer.Option("--qualify", help="Name classes of several parents NAME (PARENT)."),
+    ] = False,
 ) -> None:
     """Write a pipeline file for a folder of images."""
     from hgld.pipeline.draft import draft_pipeline, write_draft
@@ -39,7 +43,7 @@ def new(
     # not folder.resolve(): it raises RuntimeError for a loop of links
     file = out or Path(f"{Path(os.path.realpath(folder)).name}.toml")
     with progress():
-        draft = draft_pipeline(folder, file)
+        draft = draft_pipeline(folder, file, qualify)
     typer.echo(draft.seen)
     for path in write_draft(draft, file):
         typer.echo(f"wrote {path}")

@@ -28,6 +28,7 @@ from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
 from hgld.model.weights import one_line
 from hgld.ranking.kernels.device import score_rows
+from hgld.sources.tables import listed_paths
 from hgld.tasks import say
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
@@ -106,8 +107,9 @@ class Given:
         ids = next((name for name in IDS if name in table), None)
         levels = table.drop(columns=ids) if ids else table
         if ids and self.ids is not None:
-            listed = Given(path, np.empty((len(table), 0)), _texts_of(table[ids], path))
-            levels = levels.iloc[listed.places(self.ids, f"label by {ids}")]
+            known = _as_listed(_texts_of(table[ids], path), ids)
+            listed = Given(path, np.empty((len(table), 0)), known)
+            levels = levels.iloc[listed.places(_as_listed(self.ids, ids), f"label by {ids}")]
         elif len(table) != len(self):
             raise InvalidData(
                 f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}"
@@ -187,8 +189,8 @@ def report_unmeasured(table: pd.DataFrame, path: Path, *sides: Given) -> None:
     ids = next((name for name in IDS if name in table), None)
     if ids is None or any(side.ids is None for side in sides):
         return
-    listed = pd.Index(_texts_of(table[ids], path))
-    rest = listed[~listed.isin(np.concatenate([side.ids for side in sides]))]
+    listed = pd.Index(_as_listed(_texts_of(table[ids], path), ids))
+    rest = listed[~listed.isin(_as_listed(np.concatenate([side.ids for side in sides]), ids))]
     if len(rest):
         files = " nor ".join(dict.fromkeys(str(side.path) for side in sides))
         say(f"{path}: {len(rest):,} of its {len(listed):,} images are not in {files}, first "
@@ -294,6 +296,11 @@ def _texts_of(ids: "pd.Series[Any]", path: Path) -> np.ndarray:
             f"{missing.argmax()}; give each image its id"
         )
     return as_integers(ids).astype(str).to_numpy(dtype=str)
+
+
+def _as_listed(ids: np.ndarray, column: str) -> np.ndarray:
+    """Return the ids of a column ``path`` as the source of a folder reads them, others as is."""
+    return listed_paths(pd.Series(ids)).to_numpy(dtype=str) if column == "path" else ids
 
 
 def as_integers(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -24,7 +24,7 @@ from hgld.evaluate.sides import count_paths, without_match
 from hgld.model.devices import choose_device, enough_memory
 from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
-from hgld.sources.tables import level_columns
+from hgld.sources.tables import level_columns, misnamed_level
 from hgld.tasks import say
 
 
@@ -312,6 +312,11 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
     if len(set(levels)) < len(levels):
         raise UsageError(f"--level: a level is there twice: {', '.join(levels)}")
     usual = level_columns(side.labels)
+    if not levels and (odd := misnamed_level(usual)):
+        raise InvalidData(
+            f"{side.path}: the label column '{odd}' would be a level; call it "
+            f"{odd.strip().casefold()}, which is none, or name the levels: --level NAME"
+        )
     if not levels and (not usual or "landmark_id" in usual[:-1]):
         columns = ", ".join(map(str, side.labels)) or "none"
         if not usual:
@@ -324,8 +329,8 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
     chosen = side.labels[list(levels) or usual]
     text = chosen.apply(as_integers).astype(str).mask(chosen.isna(), "")
     # as the source of a folder reads them
-    stripped: pd.DataFrame = text.apply(lambda column: column.str.strip())
-    return stripped
+    same: pd.DataFrame = text.apply(lambda column: column.str.strip().str.normalize("NFC"))
+    return same
 
 
 def _count_inside(query: Given, gallery: Given) -> int:

@@ -20,7 +20,7 @@ from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
-from hgld.words import count_text, nearest
+from hgld.words import count_text, folded_name, nearest
 
 SHOWN = 5  # classes that are named in an error or a notice
 
@@ -198,19 +198,19 @@ def cut_tree(
     """
     found: dict[str, list[str]] = {}
     for one, name in tree.nodes(data="name"):
-        found.setdefault(_folded(name), []).append(one)
+        found.setdefault(folded_name(name), []).append(one)
     for name, meant in (names or {}).items():
-        known = found.get(_folded(name), [])
+        known = found.get(folded_name(name), [])
         # Without an order of senses the first word of a synset counts before further ones.
         ones = [*meant, *known] if by_frequency else known or meant
-        found[_folded(name)] = [one for one in dict.fromkeys(ones) if one in tree]
+        found[folded_name(name)] = [one for one in dict.fromkeys(ones) if one in tree]
     several: list[str] = []
     left: dict[str, str] = {}
     nodes: dict[str, ClassNode] = {}
     rows = rows or range(2, len(classes) + 2)
     for number, (row, name) in enumerate(zip(rows, classes, strict=True)):
         given = ids[number] if ids else ""
-        candidates = [given] if given in tree else [] if given else found.get(_folded(name), [])
+        candidates = [given] if given in tree else [] if given else found.get(folded_name(name), [])
         if by_frequency and len(candidates) > 1:
             several.append(f"'{name}' ({candidates[0]})")
             candidates = candidates[:1]
@@ -281,7 +281,3 @@ def _path_to(tree: Tree, node: str) -> list[str]:
     while parents := list(tree.predecessors(path[-1])):
         path.append(parents[0])
     return path[::-1]
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", " ").casefold().strip()

@@ -20,7 +20,7 @@ from hgld.artifacts.columns import records
 from hgld.errors import UsageError
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
-from hgld.words import count_text, nearest, single_blanks, some_of, spoken_name
+from hgld.words import count_text, folded_name, nearest, single_blanks, some_of
 
 TABLES = (
     "landmarks",
@@ -71,8 +71,8 @@ def find_landmark(landmarks: pd.DataFrame, asked: str, split: str = "") -> Row:
         named = rows["commons_url"].map(lambda url: as_stored(title_of_url(url) or ""))
         found = rows[named == as_stored(title)]
     else:
-        name = spoken_name(asked).casefold()
-        names = rows["name"].map(single_blanks).str.casefold()
+        name = folded_name(asked)
+        names = rows["name"].map(folded_name)
         found = rows[rows["name"] == asked]
         found = rows[names == name] if found.empty else found
         if found.empty:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -36,7 +35,7 @@ from hgld.hierarchy.scrape.answers import (
 from hgld.hierarchy.scrape.items import DumpedItems, open_items
 from hgld.hierarchy.scrape.subclasses import Knowledge
 from hgld.tasks import say
-from hgld.words import count_text, spoken_name
+from hgld.words import count_text, folded_name, spoken_name
 
 PROPERTIES = ("P31", "P301")  # what an item is; what a category is about
 SHOWN = 5  # candidates of a class in the sheet
@@ -320,15 +319,11 @@ class Linker:
         )
 
 
-def _folded(name: str) -> str:
-    return normalize("NFC", spoken_name(name)).casefold()
-
-
 def _is_named(item: NamedItem, name: str) -> bool:
     """Whether a label, an alias or a page title is exactly the name; case counts for nothing."""
     names = [*item.labels.values(), *item.titles]
     names += [alias for some in item.aliases.values() for alias in some]
-    return _folded(name) in map(_folded, names)
+    return folded_name(name) in map(folded_name, names)
 
 
 def _classes(item: NamedItem) -> list[str]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import pandas as pd
@@ -65,6 +66,7 @@ def read_links(path: Path, column: str) -> pd.DataFrame:
         )
     rows = read_csv(path, dict.fromkeys([column, *columns], "text"))
     rows = rows.apply(lambda cells: cells.str.strip())
+    rows[column] = rows[column].str.normalize("NFC")  # as the source of a folder names classes
     rows = rows[(rows[column] != "") & (rows[columns] != "").any(axis=1)].drop_duplicates()
     twice = rows[column].duplicated()
     if twice.any():
@@ -83,13 +85,13 @@ def read_said(
 ) -> dict[str, Said]:
     """Return what the last row of each class says, by its place in its file.
 
-    If no class has exactly a row's name, several blanks count as one: a spreadsheet or a form may
-    have joined them.
+    If no class has exactly a row's name, several blanks count as one, which a spreadsheet or a form
+    may have joined, and both forms of an accented letter as the same, of which macOS has its own.
     """
     said, faults = dict[str, Said](), []
     names_of = defaultdict[str, list[str]](list)
     for name in known:
-        names_of[single_blanks(name)].append(name)
+        names_of[_spelled(name)].append(name)
     for path, rows in tables.items():
         for number, row in zip(rows.index, records(rows), strict=True):
             column, qid = next((name for name in ITEM_IDS if row[name]), ""), _qid_of(row["qid"])
@@ -101,19 +103,23 @@ def read_said(
                 _fault_of_synset(found.text) if column == "wordnet" else ""
             ):
                 faults.append(f"{found.place}: {row['name']}: {fault}")
-            meant = names_of.get(single_blanks(row["name"]), ())
+            meant = names_of.get(_spelled(row["name"]), ())
             for name in [row["name"]] if row["name"] in meant else meant:
                 if column and qid != OPEN:
                     said[name] = found
                 else:  # the last row counts, also one that takes an answer back
                     said.pop(name, None)
-        others = rows.loc[~rows["name"].map(single_blanks).isin(list(names_of)), "name"]
+        others = rows.loc[~rows["name"].map(_spelled).isin(list(names_of)), "name"]
         if len(others):
             first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
             say(f"{path.name}: {len(others):,} of {len(rows):,} rows name no class, first {first}")
     if faults:
         raise InvalidData(*faults)
     return said
+
+
+def _spelled(name: str) -> str:
+    return normalize("NFC", single_blanks(name))
 
 
 def _key_of(column: str, text: str, options: LinkOptions) -> str:

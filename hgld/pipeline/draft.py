@@ -5,6 +5,7 @@ many classes and images there are, and whether this machine has the bundled enco
 """
 
 import csv
+import json
 import os
 import re
 from contextlib import suppress
@@ -46,12 +47,13 @@ class Draft:
     seen: str
 
 
-def draft_pipeline(folder: Path, file: Path) -> Draft:
+def draft_pipeline(folder: Path, file: Path, qualify: bool = False) -> Draft:
     """Draft the pipeline file of a folder.
 
     Args:
         folder: with a CSV of image paths and labels, or with one sub-folder a class.
         file: where the pipeline file will be.
+        qualify: name classes of several parents NAME (PARENT), which are refused otherwise.
 
     Raises:
         InvalidData: no image of a class, several CSVs, or labels that ``collect`` refuses.
@@ -63,7 +65,12 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         raise UsageError(f"{folder}: no such folder; name the one that holds your images")
     csv = _find_csv(folder)
     levels = level_columns(read_header(folder / csv, ["path"])) if csv else ["class"]
-    source = SourceOptions(kind="folder", folder=folder.resolve(), labels_csv=csv)
+    source = SourceOptions(
+        kind="folder",
+        folder=folder.resolve(),
+        labels_csv=csv,
+        repeated_names="qualify" if qualify else "refuse",
+    )
     context = StageContext("", folder, source, folder)  # collect keeps nothing
     landmarks, images, _, dropped = collect(folder, options=CollectOptions(), context=context)
     if images.empty:
@@ -93,13 +100,15 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
     enough = int((trained >= per_class).sum()) - held
     values = {spoken_name(name).casefold() for name in landmarks["name"]} - {""}
     seen = f"{folder.resolve().name}: {count_text(len(counts), 'class')} by "
-    seen += f"{csv or 'sub-folders'}, {count_text(len(images), 'image')}"
+    of_levels = f" ({' > '.join(levels)})" if len(levels) > 1 else ""
+    seen += f"{csv or 'sub-folders'}{of_levels}, {count_text(len(images), 'image')}"
     # A name may hold a line break, which would end a comment.
     templates = open_templates(
-        escaped=False, line=lambda text: re.sub(r"[\x00-\x1f\x7f]", " ", text)
+        escaped=False,
+        line=lambda text: re.sub(r"[\x00-\x1f\x7f]", " ", text),
+        # A text of JSON is one of TOML, too, but for DEL; tojson would write \u0026 for &.
+        quoted=lambda text: json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f"),
     )
-    # A text of JSON is one of TOML, too; not in HTML's spelling.
-    templates.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
     text = templates.get_template("folder.toml").render(
         seen=seen,
         file=quote(file.name),
@@ -107,6 +116,7 @@ def draft_pipeline(folder: Path, file: Path) -> Draft:
         labels=f"labels/{file.stem}",
         folder=os.path.relpath(folder, file.parent.resolve()),
         csv=csv,
+        qualify=qualify,
         held_out=held_out,
         levels=levels,
         linked=len(links) > 0,

@@ -43,6 +43,8 @@ from hgld.sources.tables import (
     drop_unlisted,
     join_repeats,
     level_columns,
+    listed_paths,
+    misnamed_level,
     several_parents,
     with_credits,
 )
@@ -175,6 +177,11 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
     header = read_header(path, ["path"])
     levels = level_columns(header)
     rows = read_csv(path, dict.fromkeys(["path", *header], "text"))
+    if odd := misnamed_level(levels):
+        raise InvalidData(
+            f"{path}: the column '{odd}' would be a level; call it {odd.strip().casefold()}, which "
+            "is none, or give the level another name"
+        )
     if not levels:
         raise InvalidData(
             f"{path}: no level column; expected path, then one column a level coarse to fine"
@@ -184,10 +191,10 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
     rows = rows.apply(lambda column: column.str.strip()).set_axis(
         [f"row {number}" for number in rows_in_file(path, len(rows))]
     )
-    # A CSV from Windows has backslashes.
-    rows["path"] = rows["path"].str.replace("\\", "/", regex=False).map(os.path.normpath)
+    rows = rows[(rows != "").any(axis=1)]  # Excel writes rows of commas
+    rows["path"] = listed_paths(rows["path"])
     if options.repeated_names == "qualify":
-        rows = _qualify(rows, levels)
+        rows = _qualify(rows, levels, path)
     return _checked(rows, levels, path), levels
 
 
@@ -272,7 +279,9 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     Classes are in Unicode's composed form, as decisions are: macOS decomposes names of folders.
     """
     outside = (
-        f"{row}: path '{path}' is no file inside the folder"
+        f"{row}: path is empty"
+        if path == "."
+        else f"{row}: path '{path}' is no file inside the folder"
         for row, path in rows["path"].items()
         if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
     )
@@ -289,14 +298,25 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     return rows.assign(**{level: rows[level].str.normalize("NFC") for level in levels})
 
 
-def _qualify(rows: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
-    """Rename each class with several parents to NAME (PARENT)."""
+def _qualify(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
+    """Rename each class with several parents to NAME (PARENT); one without a parent keeps its name.
+
+    Raises:
+        InvalidData: another class has the new name already; the two would become one.
+    """
     for coarse, fine in pairwise(levels):
         pairs = rows.loc[(rows[coarse] != "") & (rows[fine] != ""), [coarse, fine]]
         # A name is repeated if it remains twice after equal pairs are merged.
         names = pairs.drop_duplicates()[fine]
-        repeated = rows[fine].isin(names[names.duplicated()])
+        repeated = rows[fine].isin(names[names.duplicated()]) & (rows[coarse] != "")
         named = rows[fine] + " (" + rows[coarse] + ")"
+        clash = repeated & named.isin(rows.loc[~repeated, fine])
+        if clash.any():
+            name, new = (column[clash].iloc[0] for column in (rows[fine], named))
+            raise InvalidData(
+                f"{path}: {rows.index[clash][0]}: {fine} '{name}' would be named '{new}', as "
+                "another class is; rename one of them"
+            )
         rows = rows.assign(**{fine: rows[fine].mask(repeated, named)})
     return rows
 
@@ -353,7 +373,7 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
                 f"{', '.join(['path', *levels[::-1]])}"
                 if not any(several_parents(rows, levels[::-1]))
                 else "if these are different classes of one name, set source.repeated_names = "
-                '"qualify", which names them NAME (PARENT)'
+                '"qualify", which names them NAME (PARENT); `hgld new --qualify` writes it'
             )
         faults += _told_once(found, hint)
     return faults

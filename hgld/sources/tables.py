@@ -25,6 +25,26 @@ def level_columns(names: Iterable[object]) -> list[str]:
     return [str(name) for name in names if name not in NO_LEVELS]
 
 
+def misnamed_level(levels: Iterable[str]) -> str:
+    """Return the first level that is called as another column but for capitals, or nothing.
+
+    Example:
+        >>> misnamed_level(["order", "Split"]), misnamed_level(["order"])
+        ('Split', '')
+    """
+    return next((name for name in levels if name.strip().casefold() in NO_LEVELS), "")
+
+
+def listed_paths(paths: "pd.Series[str]") -> "pd.Series[str]":
+    r"""Return paths of a CSV as those of files are: Windows writes backslashes.
+
+    Example:
+        >>> listed_paths(pd.Series([r"a\0001.jpg", "./b/2.jpg"])).tolist()
+        ['a/0001.jpg', 'b/2.jpg']
+    """
+    return paths.str.replace("\\", "/", regex=False).map(os.path.normpath)
+
+
 def several_parents(rows: pd.DataFrame, levels: Sequence[str]) -> Iterator[tuple[bool, str]]:
     """Yield for each class with several parents whether one is empty, and the fault.
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hgld.errors import HgldError, InvalidData, UsageError
-from hgld.evaluate.given import Given, read_given, read_labels, unit_rows
+from hgld.evaluate.given import Given, read_given, read_labels, report_unmeasured, unit_rows
 from hgld.evaluate.measured_files import measure_draws, measure_files
 from hgld.ranking import metrics
 from hgld.tasks import watched_by
@@ -118,6 +118,22 @@ def test_blanks_around_a_label_do_not_count() -> None:
     assert found.result.mean() == {"AP": 1.0} and found.classes.tolist() == ["a", "a", "b", "c"]
 
 
+def test_both_forms_of_an_accented_letter_are_one_class() -> None:
+    labels = pd.DataFrame({"place": ["caf\u00e9", "cafe\u0301", "b", "b"]})
+    found = measure_files(Given(Path("x"), np.eye(4), None, labels), metrics=["AP"])
+    assert found.unmatched == {"place": 0}
+
+
+def test_a_label_column_that_only_capitals_make_a_level_is_refused() -> None:
+    labels = pd.DataFrame({"Split": ["train"] * 4, "place": list("aabb")})
+    given = Given(Path("x.npz"), VECTORS, None, labels)
+    with pytest.raises(
+        InvalidData, match=r"the label column 'Split' would be a level; call it split"
+    ):
+        measure_files(given)
+    assert measure_files(given, levels=["Split", "place"]).levels == ("Split", "place")
+
+
 def test_an_image_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     """Else it finds itself, e.g. after a sampler that fills up the last batch."""
     labels = pd.DataFrame({"place": list("abca")})
@@ -180,6 +196,19 @@ def test_ids_that_labels_do_not_have_are_one_line_that_shows_what_they_have(
     says = r"labels\.csv: 2 of 2 images have no label by path, first p0; its own ids are such as a/"
     with pytest.raises(InvalidData, match=says):
         query.with_labels(read_labels(path), path)
+
+
+def test_a_csv_of_windows_labels_embeddings_by_path(tmp_path: Path) -> None:
+    query, path = read_given(with_paths(tmp_path, "a/p0.jpg", "a/p1.jpg")), tmp_path / "labels.csv"
+    path.write_text(path.read_text().replace("a/p", "a\\p"))
+    table = read_labels(path)
+    given = query.with_labels(table, path)
+    assert given.labels is not None and len(given.labels) == 2
+    assert given.ids is not None and given.ids.tolist() == ["a/p0.jpg", "a/p1.jpg"]
+    said = list[str]()
+    with watched_by(lambda *_: None, said.append):
+        report_unmeasured(table, path, given)
+    assert len(said) == 1 and "2 of its 4 images" in said[0]
 
 
 def test_image_ids_count_before_paths(tmp_path: Path) -> None:

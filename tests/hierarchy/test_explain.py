@@ -195,6 +195,7 @@ def test_a_published_label_is_told_with_its_value() -> None:
         ("train:8", "", ("train", 8)),
         ("21", "", ("train", 2)),
         ("éra  falls", "", ("train", 9)),
+        ("E\u0301ra_Falls", "", ("train", 9)),
         ("Norfeld", "", ("train", 7)),
         ("https://commons.wikimedia.org/wiki/Category:St_Agnes_%28Norfeld%29", "", ("train", 7)),
         ("Old Mill", "index", ("index", 7)),

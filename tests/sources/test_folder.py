@@ -281,6 +281,39 @@ def test_names_that_repeat_below_several_parents_are_told_with_the_option(
     assert 'source.repeated_names = "qualify", which names them NAME (PARENT)' in fault
 
 
+@pytest.mark.parametrize("name", ["Split", " license", "URL"])
+def test_a_column_that_only_capitals_make_a_level_is_refused(
+    name: str, context: StageContext
+) -> None:
+    fault = fault_of(context, f"path,{name},species\nbirds/m1.jpg,train,teal\n")
+    said = f"the column '{name}' would be a level; call it {name.strip().lower()}, which is none"
+    assert fault == f"{said}, or give the level another name"
+
+
+def test_rows_of_commas_are_blank_lines_and_a_row_without_path_is_named(
+    context: StageContext,
+) -> None:
+    labels = "path,species\nbirds/m1.jpg,teal\n,\n,raven\n"
+    assert fault_of(context, labels) == "row 4: path is empty"
+
+
+@pytest.mark.parametrize("given", ["x (a)", "y"])
+def test_a_qualified_name_that_another_class_has_is_refused(
+    given: str, context: StageContext
+) -> None:
+    rows = ("m1.jpg,a,x", "m2.jpg,b,x", f"t1.jpg,a,{given}", "r1.jpg,,x")
+    folder = write_folder(context, "path,order,species\n" + "".join(f"birds/{r}\n" for r in rows))
+    source = context.source.model_copy(update={"repeated_names": "qualify"})
+    context = dataclasses.replace(context, source=source)
+    if given == "y":  # a class without a parent keeps its name
+        assert set(collected(context, folder)[0]["name"]) == {"x (a)", "x (b)", "x", "y"}
+        return
+    with pytest.raises(
+        InvalidData, match=r"row 2: species 'x' would be named 'x \(a\)', as another"
+    ):
+        collected(context, folder)
+
+
 def test_repeated_names_may_be_qualified_by_their_parents(context: StageContext) -> None:
     rows = ("m1.jpg,a,x,s", "m2.jpg,b,x,s", "t1.jpg,b,y,s", "r1.jpg,b,y,t")
     labels = "path,order,family,species\n" + "".join(f"birds/{row}\n" for row in rows)
