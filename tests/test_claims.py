@@ -297,7 +297,8 @@ def test_claims_that_are_none_are_judged_true_or_false_as_rarely_as_promised() -
 def test_a_network_is_trained_and_measured_as_by_the_stages(tmp_path: Path) -> None:
     shards, models, context = make_shards(tmp_path), tmp_path / "models", make_context(tmp_path)
     images = read_images(shards)
-    train = images.of(np.flatnonzero(images.data.rows["split"] == "train"), "train")
+    of_train = np.array([name.startswith("train") for name in images.data.images.names])
+    train = images.of(np.flatnonzero(of_train[images.data.images.shards]), "train")
     run = RunOptions(loss="SmoothAP", steps=2)
     model = fine_tune(train, run, Batches(4, 2), seed=0)
     shape = {"classes_per_batch": 4, "images_per_class": 2, "runs": {"model": run}}

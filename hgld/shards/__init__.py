@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hgld.shards.contents import count_shards, list_shards, read_sample
     from hgld.shards.files import read_image
     from hgld.shards.foreign import index_shards
+    from hgld.shards.image_table import ImageTable
     from hgld.shards.index import read_index, read_manifest
     from hgld.shards.load import BatchLoader, ImageLoader
     from hgld.shards.read import ShardImages
@@ -32,6 +33,7 @@ __all__ = [
     "BatchPlan",
     "Coverage",
     "ImageLoader",
+    "ImageTable",
     "Samples",
     "ShardImages",
     "copy_samples",
@@ -52,6 +54,7 @@ __getattr__ = lazy_names(
     __name__,
     batches="BatchOptions BatchPlan Coverage Samples measure_coverage plan_epoch",
     foreign="index_shards",
+    image_table="ImageTable",
     index="read_index read_manifest",
     load="BatchLoader ImageLoader",
     contents="count_shards list_shards read_sample",

@@ -10,7 +10,7 @@ counts both before a run that takes days.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 
 from hgld.errors import InvalidData, UsageError
+from hgld.shards.image_table import MANY, PIECE, bounds_of_shards, pieces
 from hgld.shards.sampling import (
-    MANY,
     BatchOptions,
     Samples,
+    count_classes,
     count_groups,
     count_rows,
     count_up,
     deal_rows,
     parents_of,
-    pieces,
     require_classes,
     require_count,
     shuffle_classes,
@@ -273,6 +273,13 @@ class _EpochPlan:
         """(steps, P * K) row numbers of all batches."""
         return self._take(self.table, self.nth)
 
+    def pieces(self) -> Iterator[np.ndarray]:
+        """Yield the row numbers of all batches, some batches at a time."""
+        together = max(1, PIECE // (self.table.shape[1] * self.options.images_per_class))
+        for first in range(0, len(self.table), together):
+            chosen = slice(first, first + together)
+            yield self._take(self.table[chosen], self.nth[chosen])
+
     def batch(self, number: int) -> np.ndarray:
         """(P * K,) row numbers of one batch."""
         chosen = slice(number, number + 1)
@@ -361,12 +368,8 @@ def _plan_in_shards(
         InvalidData: not a single batch can be made.
     """
     lane_of, turn_of = _deal_shards(samples, options, random)
-    place = np.arange(len(samples.runs))
-    # Reading order: shards by their turn, then runs; random within a run, to vary its groups of K.
-    order = np.lexsort((random.random(len(place)), samples.runs, turn_of[samples.shards]))
-    ordered = np.column_stack([samples.shards, samples.runs])[order]
-    first = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(1)])
-    size = np.diff(np.r_[first, len(ordered)])
+    order, first = _order_in_shards(samples, turn_of, random)
+    size = np.diff(np.r_[first, len(order)])
     classes = samples.labels[order[first], -1]
     # A short run of a large class gives none: ``small_classes`` is about small classes only.
     _, number = np.unique(classes, return_inverse=True)
@@ -379,6 +382,35 @@ def _plan_in_shards(
     lanes = lane_of[samples.shards[order[first]]]
     table = _draw_runs(classes, parents, groups, lanes, options, int(random.integers(2**63)))
     return _EpochPlan(order, first, size, table, count_up(table), options)
+
+
+def _order_in_shards(
+    samples: Samples, turn_of: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in reading order: shards by their turn, then runs; shuffled within each run.
+
+    The rows of a shard are mostly adjacent. They are then sorted shard by shard, in the memory of
+    one; otherwise all together.
+
+    Returns:
+        (N,) row numbers, and the place in them at which each run begins.
+    """
+    shards, runs, count = samples.shards, samples.runs, len(samples.runs)
+    bounds = bounds_of_shards(shards)
+    length, by_turn = np.diff(bounds), np.argsort(turn_of[shards[bounds[:-1]]])
+    ends = np.cumsum(length[by_turn])
+    place = np.empty_like(ends)
+    place[by_turn] = ends - length[by_turn]
+    order = np.empty(count, np.int32 if count < 1 << 31 else np.int64)
+    begins = list[np.ndarray]()
+    for start, stop, to in zip(bounds[:-1], bounds[1:], place, strict=True):
+        turn, run = turn_of[shards[start:stop]], runs[start:stop]
+        rows = np.lexsort((random.random(stop - start), run, turn))
+        order[to : to + len(rows)] = start + rows
+        turn, run = turn[rows], run[rows]
+        changes = (turn[1:] != turn[:-1]) | (run[1:] != run[:-1])
+        begins.append(to + np.r_[0, np.flatnonzero(changes) + 1])
+    return order, np.concatenate([begins[number] for number in by_turn])
 
 
 def _draw_runs(
@@ -484,25 +516,35 @@ def measure_coverage(
     samples: Samples, options: BatchOptions, *, seed: int, epochs: int = 1
 ) -> Coverage:
     """Plan the first ``epochs`` epochs and count the classes and images in them."""
-    plans = [plan_epoch(samples, options, seed=seed, epoch=epoch) for epoch in range(epochs)]
-    drawn = [plan[plan >= 0] for plan in plans]
-    reached = np.unique(np.concatenate(drawn))
-    finest = samples.labels[:, -1]
-    classes, number, size = np.unique(finest, return_inverse=True, return_counts=True)
-    small = size < options.images_per_class
-    if options.small_classes != "drop":
-        # Otherwise small classes are repeated or padded, not left out.
-        small = np.zeros_like(small)
-    in_small = int(size[small].sum())
+    finest, size = count_classes(samples.labels[:, -1])
+    reached, classes_reached = np.zeros(len(finest), bool), np.zeros(len(size), bool)
+    steps, repeats, padding = list[int](), 0, 0
+    for epoch in range(epochs):
+        plan, drawn = _plan(samples, options, seed, epoch), np.zeros(len(finest), bool)
+        for rows in plan.pieces():
+            padding += int(np.count_nonzero(rows < 0))
+            repeats += int(np.count_nonzero(rows >= 0))
+            drawn[rows[rows >= 0]] = True
+        repeats -= int(np.count_nonzero(drawn))
+        reached |= drawn
+        steps.append(len(plan.table))
+    first = 0
+    for part in pieces(finest):
+        classes_reached[part[reached[first : first + len(part)]]] = True
+        first += len(part)
+    # Otherwise small classes are repeated or padded, not left out.
+    least = options.images_per_class if options.small_classes == "drop" else 0
+    small = (size > 0) & (size < least)
+    in_small, images_reached = int(size[small].sum()), int(np.count_nonzero(reached))
     return Coverage(
-        steps=tuple(len(plan) for plan in plans),
-        classes=len(classes),
+        steps=tuple(steps),
+        classes=int(np.count_nonzero(size)),
         images=len(finest),
-        classes_reached=len(np.unique(number[reached])),
-        images_reached=len(reached),
-        classes_too_small=int(small.sum()),
+        classes_reached=int(np.count_nonzero(classes_reached)),
+        images_reached=images_reached,
+        classes_too_small=int(np.count_nonzero(small)),
         images_too_small=in_small,
-        images_left_out=len(finest) - len(reached) - in_small,
-        repeats=sum(len(rows) - len(np.unique(rows)) for rows in drawn),
-        padding=sum(int((plan < 0).sum()) for plan in plans),
+        images_left_out=len(finest) - images_reached - in_small,
+        repeats=repeats,
+        padding=padding,
     )

@@ -1,6 +1,7 @@
 """Read the index and the manifest of a folder of shards, and check both before use."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +34,7 @@ INDEX_FIRST = "run export first, or `hgld shards index`"
 COMPLETE = "run export (again), or `hgld shards index`, to complete the shards"
 PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
+BLOCK = 1 << 18  # rows that are read and checked together, if shards have fewer
 
 
 def read_index(
@@ -155,7 +157,8 @@ def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
     with _named(path):
         file = _open(path)
         names, read = _names(file, columns), lru_cache(maxsize=1)(file.read_row_groups)
-        for groups, rows in _whole_shards(file, names):
+        parts = ([group] for group in range(file.num_row_groups))
+        for groups, rows in _whole_shards(file, names, parts):
             check.add(rows)
             for shard, splits in rows.groupby("shard", sort=False)["split"]:
                 own = str(shard), str(splits.iloc[0]), len(splits)
@@ -166,19 +169,72 @@ def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
     return found
 
 
+def read_blocks(
+    folder: Path | str, shards: Collection[str], columns: Sequence[str]
+) -> Iterator[pd.DataFrame]:
+    """Yield the rows of some shards, checked as ``read_index`` does, in blocks of whole shards.
+
+    Memory holds two blocks, of ``BLOCK`` rows or of a shard that is larger. An index that the
+    manifest does not name is refused after the last block.
+
+    Args:
+        folder: of the shards, with a manifest, or its URL.
+        shards: names of the shards whose rows are read.
+        columns: that are read; image_crc32 may be missing.
+
+    Raises:
+        MissingInput, InvalidData: as ``read_index``.
+    """
+    with local_copy(folder, "index.parquet", "manifest.json") as here:
+        path, manifest = here / "index.parquet", read_manifest(here)
+        if not path.is_file():
+            raise _missing(folder, path.name, INDEX_FIRST)
+        check, pairs = IndexCheck(path, columns), list[pd.DataFrame]()
+        with _named(path), _open(path) as file:
+            names = _names(file, columns)
+            for _, rows in _whole_shards(file, names, _parts(file, _groups_of(file, shards))):
+                own = rows[rows["shard"].isin(list(shards))]
+                check.add(own)
+                pairs.append(own[["shard", "split"]].drop_duplicates())
+                yield own
+        _require_all(shards, check.shards, path)
+        _require_hash(path, manifest)
+        for found in pairs:
+            _require_known(found, manifest, path, whole=False)
+
+
+def _parts(file: parquet.ParquetFile, groups: Sequence[int]) -> Iterator[list[int]]:
+    """Yield row groups that are read together, with ``BLOCK`` rows if they have fewer each."""
+    part, rows = list[int](), 0
+    for group in groups:
+        part.append(group)
+        rows += file.metadata.row_group(group).num_rows
+        if rows >= BLOCK:
+            yield part
+            part, rows = [], 0
+    if part:
+        yield part
+
+
 def _whole_shards(
-    file: parquet.ParquetFile, columns: Sequence[str] | None
+    file: parquet.ParquetFile, columns: Sequence[str], parts: Iterable[Sequence[int]]
 ) -> Iterator[tuple[range, pd.DataFrame]]:
-    """Yield the rows of one or more whole shards, and the row groups that hold them."""
+    """Yield the rows of one or more whole shards, and the row groups that hold them.
+
+    Args:
+        file: the index.
+        columns: that are read.
+        parts: row groups that are read together.
+    """
     held, first = None, 0  # rows of the last shard, and the group in which it begins
-    for group in range(file.num_row_groups):
-        rows = file.read_row_group(group, columns).to_pandas()
+    for part in parts:
+        rows = file.read_row_groups(part, columns).to_pandas()
         before = 0 if held is None else len(held)
         rows = pd.concat([held, rows], ignore_index=True) if before else rows
         cut = int(np.flatnonzero(text_changes(rows["shard"])).max(initial=-1)) + 1
         if cut:
-            yield range(first, group + (cut > before)), rows[:cut]
-            first = group
+            yield range(first, part[-1] + 1 if cut > before else part[0]), rows[:cut]
+            first = part[0]
         held = rows[cut:]
     if held is not None:
         yield range(first, file.num_row_groups), held
@@ -189,15 +245,19 @@ def _read_rows(
 ) -> pd.DataFrame:
     with _named(path), _open(path) as file:
         names = None if columns is None else _names(file, columns)
-        every = range(file.num_row_groups)
-        groups = [i for i in every if shards is None or _may_hold(file, i, shards)]
+        groups = [*range(file.num_row_groups)] if shards is None else _groups_of(file, shards)
         rows: pd.DataFrame = file.read_row_groups(groups, names).to_pandas()
     if shards is None:
         return rows
     rows = rows[rows["shard"].isin(list(shards))].reset_index(drop=True)
-    if strange := sorted(set(shards) - set(rows["shard"])):
-        raise InvalidData(f"{path}: has no rows of {strange[0]}; `hgld shards ls` lists the shards")
+    _require_all(shards, rows["shard"], path)
     return rows
+
+
+def _require_all(shards: Collection[str], found: Iterable[str], path: Path) -> None:
+    """Check that the index has rows of each shard that was asked for."""
+    if strange := sorted({*shards} - {*found}):
+        raise InvalidData(f"{path}: has no rows of {strange[0]}; `hgld shards ls` lists the shards")
 
 
 @contextmanager
@@ -230,12 +290,15 @@ def _names(file: parquet.ParquetFile, columns: Sequence[str]) -> list[str]:
     return wanted
 
 
-def _may_hold(file: parquet.ParquetFile, group: int, shards: Collection[str]) -> bool:
-    """Whether a row group has rows of some shards, by its statistics."""
-    facts = file.metadata.row_group(group).column(file.schema_arrow.names.index("shard")).statistics
-    if facts is None or not facts.has_min_max:
-        return True
-    return any(facts.min <= shard <= facts.max for shard in shards)
+def _groups_of(file: parquet.ParquetFile, shards: Collection[str]) -> list[int]:
+    """Return the row groups that may have rows of some shards, by their statistics."""
+    column, names, found = file.schema_arrow.names.index("shard"), sorted(shards), list[int]()
+    for group in range(file.num_row_groups):
+        facts = file.metadata.row_group(group).column(column).statistics
+        known = facts is not None and facts.has_min_max
+        if not known or bisect_left(names, facts.min) < bisect_right(names, facts.max):
+            found.append(group)
+    return found
 
 
 def _require_hash(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -39,8 +39,15 @@ from hgld.shards.batches import (
 )
 from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
+from hgld.shards.image_table import ImageTable
 from hgld.shards.read import ShardImages, Transform
-from hgld.shards.sampling import count_groups, count_rows, parents_of, require_count
+from hgld.shards.sampling import (
+    count_classes,
+    count_groups,
+    count_rows,
+    parents_of,
+    require_count,
+)
 from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import held_back, ignore_requests
 from hgld.storage import RemoteFolder, as_folder, read_ahead
@@ -86,7 +93,7 @@ class BatchLoader(IterableDataset[Batch]):
 
     Args:
         folder: of the shards, or its URL.
-        rows: rows of the index.
+        rows: rows of the index, or ImageTable.read, which holds many images in files.
         transform: converts a PIL image in RGB to a tensor; may use torch's random numbers on the
             CPU.
         options: composition of a batch.
@@ -116,7 +123,7 @@ class BatchLoader(IterableDataset[Batch]):
     def __init__(
         self,
         folder: Path | str,
-        rows: pd.DataFrame,
+        rows: pd.DataFrame | ImageTable,
         transform: Transform,
         options: BatchOptions,
         *,
@@ -175,7 +182,7 @@ class BatchLoader(IterableDataset[Batch]):
             for batch in batches:
                 self._next += 1
                 rows = batch.rows.numpy()
-                labels = np.where(rows[:, None] >= 0, self._images.labels[rows], -1)
+                labels = np.where(rows[:, None] >= 0, self._images.labels[rows], np.int64(-1))
                 yield batch.images, torch.from_numpy(labels), batch.rows
 
     def load(self, steps: Sequence[int]) -> Generator[LoadedBatch]:
@@ -230,12 +237,13 @@ class BatchLoader(IterableDataset[Batch]):
         self._reports_groups = False
         options, samples = self.plan.options, self.plan.samples
         groups, each = options.groups_per_batch or 1, options.batches_per_combination
-        _, size = np.unique(samples.labels[:, -1], return_counts=True)
         if each is not None:
-            there = len(np.unique(parents_of(samples.labels)))
+            there = np.count_nonzero(count_classes(parents_of(samples.labels))[1])
             possible = least = comb(there, groups) * each
         else:
-            possible = count_rows(count_groups(size, options), options.classes_per_batch)
+            _, size = count_classes(samples.labels[:, -1])
+            counts = count_groups(size[size > 0], options)
+            possible = count_rows(counts, options.classes_per_batch)
             least = -(-possible // 2)
         if len(self) < least:
             say_or_warn(
@@ -383,7 +391,7 @@ class ImageLoader:
 
     Args:
         folder: of the shards.
-        rows: rows of the index.
+        rows: rows of the index, or ImageTable.read.
         transform: converts a PIL image in RGB to a tensor.
         batch_size: most images in a batch.
         numbers: row numbers of the images to load; default: all.
@@ -408,7 +416,7 @@ class ImageLoader:
     def __init__(
         self,
         folder: Path | str,
-        rows: pd.DataFrame,
+        rows: pd.DataFrame | ImageTable,
         transform: Transform,
         *,
         batch_size: int,
@@ -437,7 +445,7 @@ class ImageLoader:
                 if self._damaged is not None:
                     self._damaged.hold(met)
                 if len(rows):
-                    labels = torch.from_numpy(self._images.labels[rows])
+                    labels = torch.from_numpy(self._images.labels[rows].astype(np.int64))
                     yield images, labels, torch.from_numpy(rows)
 
     def _read(self, numbers: range) -> Iterator[tuple[Tensor, np.ndarray, list[int]]]:

@@ -8,7 +8,6 @@ and kept on disk (``hgld.shards.cache``). If the cache cannot hold all of them, 
 whose other images are wanted by batches that come soon.
 """
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -23,14 +22,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from hgld.artifacts import BOX
 from hgld.errors import DamagedImage, InvalidData, UsageError
 from hgld.images import WHOLE_SIDE, OutsidePhoto, cut_out
 from hgld.shards.cache import CACHE_GB, RangeCache
 from hgld.shards.files import FileReader, decode_image, require_intact
-from hgld.shards.index import labels_of, require_columns, whole_numbers
+from hgld.shards.image_table import ImageTable, bounds_of_shards, in_file
 from hgld.shards.location import tar_folder
-from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import join_location
 
 Transform = Callable[[Image.Image], Tensor]
@@ -46,8 +43,8 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
 
     Args:
         folder: of the shards, or its URL.
-        rows: rows of the index; row numbers count within them. With the columns ``BOX``, the image
-            is the part of the photo in the box.
+        rows: rows of the index, or ImageTable.read; row numbers count within them. With the columns
+            ``BOX``, the image is the part of the photo in the box.
         transform: converts a PIL image in RGB to a tensor.
         cache_gb: for a URL: size in GB of the cache on this machine's disk.
 
@@ -63,31 +60,21 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
     def __init__(
         self,
         folder: Path | str,
-        rows: pd.DataFrame,
+        rows: pd.DataFrame | ImageTable,
         transform: Transform,
         *,
         cache_gb: float = CACHE_GB,
     ) -> None:
-        require_columns(rows, ["key", "shard"])
         if not 0 <= cache_gb * 1e9 < inf:
             raise UsageError(f"cache_gb is {cache_gb}; expected a number of GB, 0 or more")
         self.folder = tar_folder(folder)
         self.transform = transform
-        self.labels = labels_of(rows)  # (N, L)
+        table = rows if isinstance(rows, ImageTable) else ImageTable.of_rows(rows)
+        self.labels, self.shards, self.places = table.labels, table.shards, table.places
         remote = isinstance(self.folder, str)
         self._files = None if remote else FileReader(self.folder)
-        self._keys = rows["key"].array  # texts of Arrow: objects are copied into forked workers
-        shard = rows["shard"].astype("category")
-        self._names = [str(name) for name in shard.cat.categories]
-        # Plain arrays return a number in a third of numpy's time, and forked workers share them.
-        self._shard_of = array("q", shard.cat.codes.to_numpy(np.int64).tobytes())
-        self._place_of = array("q", whole_numbers(rows, ["offset", "size_bytes"]).tobytes())
-        self.shards = np.frombuffer(self._shard_of, np.int64)
-        self.places = np.frombuffer(self._place_of, np.int64).reshape(-1, 2)
-        checked = IMAGE_CRC32 in rows
-        self._crc32 = array("q", whole_numbers(rows, [IMAGE_CRC32]).tobytes()) if checked else None
-        boxed = set(BOX) <= set(rows)
-        self._boxes = rows[list(BOX)].to_numpy(np.float64) if boxed else None  # (N, 4)
+        self._keys, self._names = table.keys, table.names
+        self._crc32, self._boxes = table.crc32, table.boxes
         self._cache = RangeCache(str(self.folder), cache_gb) if remote else None
         if remote:
             self._ranges, self._range_of = self._cut_ranges(cache_gb * 1e9)
@@ -96,7 +83,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return len(self._keys)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor, int]:
-        return self.load(number), torch.from_numpy(self.labels[number]), number
+        return self.load(number), torch.from_numpy(self.labels[number].astype(np.int64)), number
 
     def load(self, number: int, jpeg: bytes | memoryview | None = None) -> Tensor:
         """Load the tensor of a sample; ``jpeg`` saves reading it.
@@ -107,7 +94,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
                 photo.
         """
         name = partial(self.name, number)
-        crc32 = self._crc32[number] if self._crc32 else None
+        crc32 = None if self._crc32 is None else self._crc32.item(number)
         jpeg = self.read_bytes(number) if jpeg is None else jpeg
         try:
             require_intact(jpeg, crc32, name)
@@ -148,8 +135,9 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
         return next(bytes(jpeg) for _, jpeg in self.iterate([number]))
 
     def _place(self, number: int) -> tuple[str, int, int]:
-        offset, size = self._place_of[2 * number], self._place_of[2 * number + 1]
-        return self._names[self._shard_of[number]], offset, size
+        # Of numpy, item is quickest, and it works on a map.
+        offset, size = self.places.item(number, 0), self.places.item(number, 1)
+        return self._names[self.shards.item(number)], offset, size
 
     @property
     def is_remote(self) -> bool:
@@ -207,19 +195,24 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
 
     def _cut_ranges(self, cached_bytes: float) -> tuple[np.ndarray, np.ndarray]:
         """(R, 3) shard, offset and size of the ranges to fetch, and (N,) the range of each row."""
-        begin, end = self.places[:, 0], self.places.sum(1)
-        order = np.lexsort((begin, self.shards))
-        shard, begin, end = self.shards[order], begin[order], end[order]
-        runs = None
-        if (end - begin).sum() > cached_bytes and self.labels.shape[1]:
-            runs = self.labels[order, -1]
-        parts = _stretches(shard, begin, end, FETCHED_TOGETHER, FETCHED_GAP, runs)
-        firsts = np.array([first for first, _ in parts], np.int64)
-        lasts = np.array([last - 1 for _, last in parts], np.int64)
-        ranges = np.column_stack([shard[firsts], begin[firsts], end[lasts] - begin[firsts]])
-        range_of = np.empty(len(order), np.int64)
-        range_of[order] = np.repeat(np.arange(len(parts)), lasts - firsts + 1)
-        return ranges, range_of
+        if not len(self):
+            return np.empty((0, 3), np.int64), np.empty(0, np.int32)
+        apart = self.labels.shape[1] > 0 and self.places[:, 1].sum() > cached_bytes
+        ranges, range_of, count = list[np.ndarray](), np.empty(len(self), np.int32), 0
+        bounds = bounds_of_shards(self.shards)
+        for number in np.argsort(self.shards[bounds[:-1]]).tolist():
+            rows = np.arange(bounds[number], bounds[number + 1])
+            rows = rows[np.lexsort((self.places[rows, 0], self.shards[rows]))]
+            shard, begin, end = self.shards[rows], self.places[rows, 0], self.places[rows].sum(1)
+            runs = self.labels[rows, -1] if apart else None
+            parts = np.array(_stretches(shard, begin, end, FETCHED_TOGETHER, FETCHED_GAP, runs))
+            firsts, lasts = parts[:, 0], parts[:, 1] - 1
+            ranges.append(
+                np.column_stack([shard[firsts], begin[firsts], end[lasts] - begin[firsts]])
+            )
+            range_of[rows] = np.repeat(np.arange(count, count + len(parts)), lasts - firsts + 1)
+            count += len(parts)
+        return np.concatenate(ranges), in_file(range_of)
 
     def _iterate_runs(self, numbers: np.ndarray) -> Iterator[tuple[int, memoryview]]:
         assert self._cache is not None

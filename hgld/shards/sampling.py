@@ -9,32 +9,28 @@ if ``sum(min(counts, n)) >= n * width``; dealing kind after kind around the rows
 two items of a kind in one row. That layout is regular; random swaps that keep it valid shuffle it.
 """
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from mmap import MADV_DONTNEED, MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from numbers import Integral
-from tempfile import TemporaryFile, gettempdir
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numba.np.random.random_methods import random_interval
 
 from hgld.compiled import kernel, prefetch
-from hgld.errors import InvalidData, Resumable, UsageError
+from hgld.errors import InvalidData, UsageError
+from hgld.shards.image_table import PIECE, ImageTable, in_file, pieces
 from hgld.shards.index import labels_of, require_columns, whole_numbers
 from hgld.shards.schema import MOST_CLASSES
 
 Order = Literal["random", "shards", "combinations"]
 SmallClasses = Literal["drop", "repeat", "pad"]
 SWAPS = 6  # proposed per item; after two or three the regular layout is no longer visible
-PIECE = 1 << 20  # swaps drawn, and rows read, at a time
 AHEAD = 12  # swaps whose rows the processor fetches while it makes others
 DRAWN = 1 << 10  # places drawn at a time: their rows fit into the processor's smallest cache
 LINE = 16  # cells that the processor fetches together
 BUCKET = 1 << 16  # rows that are grouped by class together, within the processor's second cache
-MANY = 1 << 24  # images; arrays of more are in files, and one epoch of them is kept
 
 
 @dataclass(frozen=True)
@@ -142,16 +138,20 @@ class Samples:
     def of_labels(cls, labels: np.ndarray) -> "Samples":
         """Samples in one run of one shard; sufficient for the order "random"."""
         nowhere = np.broadcast_to(np.int64(0), len(labels))
-        return cls(_in_file(labels), nowhere, nowhere)
+        return cls(in_file(labels), nowhere, nowhere)
 
     @classmethod
-    def of_index(cls, rows: pd.DataFrame) -> "Samples":
-        """Build from rows of the index, in their order.
+    def of_index(cls, rows: pd.DataFrame | ImageTable) -> "Samples":
+        """Build from rows of the index, in their order; an ImageTable shares its columns.
 
         Raises:
             InvalidData: a column is missing, or does not hold whole numbers that are valid class
                 numbers.
         """
+        if isinstance(rows, ImageTable):
+            if rows.runs is None:
+                raise InvalidData("the images have no runs; expected those of ImageTable.read")
+            return cls(rows.labels, rows.runs, rows.shards)
         require_columns(rows, ["shard", "level_1"])
         labels = labels_of(rows)
         if labels.size and not 0 <= labels.min() <= labels.max() < MOST_CLASSES:
@@ -160,40 +160,10 @@ class Samples:
                 f"{MOST_CLASSES - 1}, as read_index gives them"
             )
         return cls(
-            _in_file(labels.astype(np.int32)),
-            _in_file(whole_numbers(rows, ["run"])[:, 0].astype(np.int32)),
-            _in_file(rows["shard"].astype("category").cat.codes.to_numpy(np.int32)),
+            in_file(labels.astype(np.int32)),
+            in_file(whole_numbers(rows, ["run"])[:, 0].astype(np.int32)),
+            in_file(rows["shard"].astype("category").cat.codes.to_numpy(np.int32)),
         )
-
-
-def _in_file(array: np.ndarray) -> np.ndarray:
-    """Return the array, or a map of it in a temporary file if it has many rows.
-
-    Raises:
-        Resumable: the disk is full, or the folder of temporary files is gone.
-    """
-    if len(array) <= MANY:
-        return array
-    try:
-        with TemporaryFile() as file:
-            os.posix_fallocate(file.fileno(), 0, array.nbytes)
-            for part in pieces(array):
-                part.tofile(file)
-            return np.memmap(file, array.dtype, "r", shape=array.shape)
-    except OSError as error:  # a full disk, or a folder that is gone
-        raise Resumable(
-            f"{gettempdir()}: no room for {array.nbytes / 1e9:.1f} GB of the samples' labels "
-            f"({error.strerror}); make room, or set TMPDIR to a folder on a larger disk"
-        ) from None
-
-
-def pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the rows in order, some at a time; of a map, give the memory of its pages back."""
-    for first in range(0, len(array), PIECE):
-        yield array[first : first + PIECE]
-        # not of a copy of a map, nor of pages that hold changes
-        if getattr(array, "mode", None) == "r":
-            array._mmap.madvise(MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:
@@ -227,16 +197,8 @@ def shuffle_classes(
         >>> order[0].item(), sorted(order[1:].tolist()), first.tolist(), size.tolist()
         (1, [0, 2], [0, 1], [1, 2])
     """
-    most = -1
-    for part in pieces(classes):
-        most = max(most, int(part.max()) if part.min() >= 0 else MOST_CLASSES)
-    if most >= MOST_CLASSES:
-        classes = np.unique(classes, return_inverse=True)[1]
-        most = int(classes.max())
-    number: type[np.signedinteger[Any]] = np.int32 if len(classes) < 1 << 31 else np.int64
-    sizes = np.zeros(most + 1, number)
-    for part in pieces(classes):
-        _count(part.astype(np.int32), sizes)
+    classes, sizes = count_classes(classes)
+    number = sizes.dtype.type
     places = np.cumsum(sizes, dtype=number) - sizes
     first, size = places[sizes > 0], sizes[sizes > 0]
     # A bucket has the rows whose classes start within some places of the order.
@@ -256,6 +218,29 @@ def shuffle_classes(
     _look_up(places % BUCKET, classes, bucket)
     _group_buckets(order, bucket, ends)
     return order, first, size
+
+
+def count_classes(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Count the rows of each class.
+
+    Returns:
+        (N,) class numbers that an array can be indexed by: those given, unless they are negative or
+        large; and number of rows of each number, 0 for those that no row has.
+
+    Example:
+        >>> count_classes(np.array([2, 0, 2]))[1].tolist()
+        [1, 0, 2]
+    """
+    most = -1
+    for part in pieces(classes):
+        most = max(most, int(part.max()) if part.min() >= 0 else MOST_CLASSES)
+    if most >= MOST_CLASSES:
+        classes = np.unique(classes, return_inverse=True)[1]
+        most = int(classes.max())
+    sizes = np.zeros(most + 1, np.int32 if len(classes) < 1 << 31 else np.int64)
+    for part in pieces(classes):
+        _count(part.astype(np.int32), sizes)
+    return classes, sizes
 
 
 def _look_up(table: np.ndarray, classes: np.ndarray, found: np.ndarray) -> None:

@@ -22,16 +22,15 @@ from hgld.model.model_folder import ImageConfig, hash_weights
 from hgld.model.transforms import training_transform
 from hgld.shards.batches import BatchOptions, Samples, measure_coverage
 from hgld.shards.damaged import DamagedImages
-from hgld.shards.index import labels_of, read_index, read_manifest
+from hgld.shards.image_table import Column, ImageTable, pieces
+from hgld.shards.index import read_manifest
 from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
-from hgld.shards.schema import IMAGE_CRC32, PLACES, numbered_levels
 from hgld.storage import join_location
 from hgld.train.ranks import ALONE, Ranks
 
 REVISION = 2  # of the trainer; raised when the same options give another model
 
-READ = ("key", "shard", "split", "run", *PLACES, IMAGE_CRC32)
 # The options of the first release always count; a later option counts only if it differs from
 # its default, so that the fingerprint of a run from before the option stays the same.
 FIRST_OPTIONS = {"backbone", "pretrained", "dim", "image_size", "split", "seed"} | {
@@ -48,17 +47,15 @@ class TrainingData:
     Attributes:
         folder: of the shards.
         place: folder or URL from which images are read, maybe a copy (``train.batches.folder``).
-        rows: of the split in the shard index, without the columns that training does not read.
+        images: of the split, their classes numbered 0, 1, 2 ... at each level, as proxies require.
         levels: their names, coarse to fine.
-        labels: (N, L) classes, numbered 0, 1, 2 ... at each level, as proxies require.
         class_labels: (C, L) labels of each finest class.
     """
 
     folder: Path
     place: Path | str
-    rows: pd.DataFrame
+    images: ImageTable
     levels: list[str]
-    labels: np.ndarray
     class_labels: np.ndarray
 
     @classmethod
@@ -68,21 +65,16 @@ class TrainingData:
         Raises:
             UsageError: a run has to be trained, but the split has no samples.
         """
-        manifest = read_manifest(folder)
-        shards = [one for one in manifest["shards"] if one["split"] == options.split]
-        own = [one["file"] for one in shards if one["samples"]]  # all its photos may be damaged
-        levels = numbered_levels(len(manifest["levels"]))
-        # A rank holds neither other splits nor the other texts of its split.
-        rows = read_index(folder, own, [*READ, *levels])
+        manifest, images = read_manifest(folder), ImageTable.read(folder, options.split)
         # Runs of 0 steps are pretrained models and need no samples.
-        if rows.empty and any(run.steps for run in options.runs.values()):
+        if not len(images) and any(run.steps for run in options.runs.values()):
             raise UsageError(
                 f"{folder}: train.split '{options.split}' has no samples; the shards hold "
                 + (", ".join(sorted(manifest["splits"])) or "none at all")
             )
-        labels, class_labels = number_levels(labels_of(rows))
-        place = options.batches.folder or folder
-        return cls(folder, place, rows, list(manifest["levels"]), labels, class_labels)
+        labels, class_labels = number_levels(images.labels)
+        place, images = options.batches.folder or folder, replace(images, labels=labels)
+        return cls(folder, place, images, list(manifest["levels"]), class_labels)
 
     def fingerprint(self, options: TrainOptions, run: RunOptions) -> str:
         """Hash of all that decides a run's model: shards, options, start, trainer revision."""
@@ -106,9 +98,14 @@ class TrainingData:
         return self.fingerprint(options.model_copy(update={"seed": 0}), run)
 
     @property
+    def labels(self) -> np.ndarray:
+        """(N, L) classes of the images, coarse to fine."""
+        return self.images.labels
+
+    @property
     def samples(self) -> Samples:
         """Labels, runs and shards for planning the batches."""
-        return replace(Samples.of_index(self.rows), labels=self.labels)
+        return Samples.of_index(self.images)
 
     def loader(
         self,
@@ -128,7 +125,7 @@ class TrainingData:
         side, budget = config.image_size, options.undecodable_budget
         return BatchLoader(
             self.folder if copy is None else copy,
-            self.rows,
+            self.images,
             training_transform(config, options.augmentation),
             batches,
             seed=options.seed,
@@ -170,14 +167,16 @@ class TrainingData:
 
     def keys(self, rows: list[int]) -> list[str]:
         """Sample keys of row numbers."""
-        return [str(key) for key in self.rows["key"].iloc[rows]]
+        return [str(self.images.keys[row]) for row in rows]
 
     def count_whole(self, images: Collection[str | int]) -> int:
         """Count how many of some images, by key or row number, are intact in the shards."""
         if not images:
             return 0
-        chosen = self.rows["key"].isin(list(images)) | self.rows.index.isin(list(images))
-        found = ShardImages(self.place, self.rows[chosen], lambda image: torch.empty(0))
+        named = np.flatnonzero(pd.Series(self.images.keys).isin(list(images)))
+        numbers = [row for row in images if isinstance(row, int) and 0 <= row < len(self.images)]
+        chosen = self.images.take(np.union1d(named, numbers).astype(np.int64))
+        found = ShardImages(self.place, chosen, lambda image: torch.empty(0))
         whole = 0
         for number in range(len(found)):
             with suppress(HgldError):
@@ -187,22 +186,35 @@ class TrainingData:
 
     def name(self, row: int) -> str:
         """Shard and key of a row number."""
-        sample = self.rows.iloc[row]
-        return f"{join_location(self.place, sample['shard'])}: key {sample['key']}"
+        shard = self.images.names[self.images.shards[row]]
+        return f"{join_location(self.place, shard)}: key {self.images.keys[row]}"
 
 
 def number_levels(paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number the classes of each level 0, 1, 2 ..., as proxies require.
 
     Args:
-        paths: (N, L) class numbers with gaps, coarse to fine.
+        paths: (N, L) class numbers with gaps, 0 or more, coarse to fine.
 
     Returns:
-        (N, L) labels, and (C, L) labels of each finest class.
+        (N, L) labels, in a file if there are many, and (C, L) labels of each finest class.
     """
-    labels = np.column_stack([np.unique(level, return_inverse=True)[1] for level in paths.T])
-    _, first = np.unique(labels[:, -1], return_index=True)
-    return labels, labels[first]
+    known = [np.zeros(0, bool)] * paths.shape[1]  # of each level, whether a class number exists
+    for part in pieces(paths):
+        for level, classes in enumerate(part.T):
+            more = max(0, int(classes.max()) + 1 - len(known[level]))
+            known[level] = np.pad(known[level], (0, more))
+            known[level][classes] = True
+    numbers = [np.cumsum(found, dtype=np.int32) - 1 for found in known]
+    class_labels = np.full((int(known[-1].sum()), paths.shape[1]), -1)
+    with Column(len(paths), paths.dtype, paths.shape[1]) as labels:
+        for part in pieces(paths):
+            numbered = np.column_stack([of[own] for of, own in zip(numbers, part.T, strict=True)])
+            labels.append(numbered)
+            finest = numbered[:, -1]
+            new = class_labels[finest, 0] < 0
+            class_labels[finest[new][::-1]] = numbered[new][::-1]  # of its first row
+        return labels.array(), class_labels
 
 
 def _decisive(options: Options, first: set[str], left_out: Collection[str] = ()) -> dict[str, Any]:

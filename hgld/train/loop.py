@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+import numpy as np
 import torch
 
 from hgld.artifacts import Json, hash_file
@@ -186,7 +187,6 @@ def _train(
         )
     steps = range(start, run.steps)
     loader = data.loader(model.config, options, ranks, damaged)
-    every_label = torch.from_numpy(data.labels)  # (N, L)
     pace = Pace(folder, start, run.steps)
     with (
         folder.metrics(start, ranks.leads, options.tensorboard) as metrics,
@@ -197,6 +197,7 @@ def _train(
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
             rows = torch.from_numpy(batch.planned.rows)  # (B,) of all ranks
+            labels = torch.from_numpy(data.labels[batch.planned.rows].astype(np.int64))  # (B, L)
             read = perf_counter()
 
             done = step + 1
@@ -205,7 +206,7 @@ def _train(
             purpose = "model" if ranks.leads else f"model {ranks.rank}"
             torch.manual_seed(step_seed(options.seed, step, purpose))
             try:
-                loss = learner.learn(step, batch.images, every_label[rows], rows)
+                loss = learner.learn(step, batch.images, labels, rows)
             except NotANumber as found:
                 if ranks.leads:
                     folder.keep_batch(done, data.keys(rows.tolist()))

@@ -91,7 +91,7 @@ def whiten_head(
         UsageError: there are too few images.
     """
     assert model.head is not None
-    require_images(options, len(data.rows))
+    require_images(options, len(data.images))
     damaged = damaged or DamagedImages(options.undecodable_budget, data.name)
     weight, bias = pca_whitening(_features(model, data, options, damaged), options.dim)
     with torch.no_grad():
@@ -104,14 +104,15 @@ def _features(
     model: ImageModel, data: TrainingData, options: TrainOptions, damaged: DamagedImages
 ) -> Tensor:
     """(N, F) input features of the head for images drawn at random."""
-    count = min(options.head_init_images, len(data.rows))
-    chosen = np.sort(np.random.default_rng(options.seed).permutation(len(data.rows))[:count])
+    count = min(options.head_init_images, len(data.images))
+    rows = np.arange(len(data.images), dtype=np.int32)
+    np.random.default_rng(options.seed).shuffle(rows)
     loader = ImageLoader(
         data.place,
-        data.rows,
+        data.images,
         evaluation_transform(model.config),
         batch_size=BATCH,
-        numbers=chosen,
+        numbers=np.sort(rows[:count]),
         workers=options.workers,
         damaged=damaged,
     )

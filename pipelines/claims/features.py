@@ -23,7 +23,8 @@ from hgld.config import TrainOptions
 from hgld.model import build_image_model
 from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import evaluation_transform
-from hgld.shards.index import labels_of
+from hgld.shards.image_table import ImageTable
+from hgld.shards.index import labels_of, read_index, read_manifest
 from hgld.shards.load import ImageLoader
 from hgld.tasks import track
 from hgld.train.data import TrainingData, number_levels
@@ -65,13 +66,14 @@ class Photos:
 
 def read_shards(shards: Path) -> TrainingData:
     """The photos of both splits, which the folds split again."""
-    splits = ("train", "evaluation")
-    parts = [TrainingData.read(shards, TrainOptions(split=split)) for split in splits]
+    index = read_index(shards)
+    parts = [index[index["split"] == split] for split in ("train", "evaluation")]
+    rows, levels = pd.concat(parts, ignore_index=True), read_manifest(shards)["levels"]
     # Runs are numbered within a split.
-    parts[1].rows["run"] += parts[0].rows["run"].max() + 1
-    rows = pd.concat([part.rows for part in parts], ignore_index=True)
+    runs = [parts[0]["run"], parts[1]["run"] + parts[0]["run"].max() + 1]
     labels, class_labels = number_levels(labels_of(rows))
-    return replace(parts[0], rows=rows, labels=labels, class_labels=class_labels)
+    images = replace(ImageTable.of_rows(rows), labels=labels, runs=np.concatenate(runs))
+    return TrainingData(shards, shards, images, levels, class_labels)
 
 
 def read_photos(shards: Path, kept: Path) -> Photos:
@@ -90,6 +92,6 @@ def read_photos(shards: Path, kept: Path) -> Photos:
 def embed(data: TrainingData, config: ImageConfig, network: Callable[[Tensor], Tensor]) -> Tensor:
     """(N, D) output of a network for every photo as an evaluation shows it."""
     transform = evaluation_transform(config)
-    loader = ImageLoader(data.folder, data.rows, transform, batch_size=TOGETHER)
+    loader = ImageLoader(data.folder, data.images, transform, batch_size=TOGETHER)
     batches = track(loader, "Photos", len(loader))
     return torch.cat([network(batch) for batch, _, _ in batches])

@@ -28,7 +28,7 @@ class Images:
     """Photos as files.
 
     Attributes:
-        data: the rows of the shard index with their labels.
+        data: the images with their labels.
         key: one word for all that decides them.
     """
 
@@ -43,8 +43,8 @@ class Images:
     def of(self, rows: np.ndarray, name: str) -> Self:
         """Some of the photos, their classes renumbered."""
         labels, class_labels = number_levels(self.labels[rows])
-        own = self.data.rows.iloc[rows].reset_index(drop=True)
-        data = replace(self.data, rows=own, labels=labels, class_labels=class_labels)
+        own = replace(self.data.images.take(rows), labels=labels)
+        data = replace(self.data, images=own, class_labels=class_labels)
         return type(self)(data, f"{self.key} {name}")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InvalidData, Resumable, UsageError
-from hgld.shards import sampling
+from hgld.shards import image_table, sampling
 from hgld.shards.batches import (
     BatchOptions,
     BatchPlan,
@@ -622,6 +622,15 @@ def test_a_plan_is_the_recorded_one(name: str) -> None:
         assert batches.at(first + step).rows.tolist() == plan[step].tolist()
 
 
+def test_rows_of_a_shard_that_are_apart_have_the_recorded_plan() -> None:
+    samples = recorded_samples()
+    apart = np.random.default_rng(1).permutation(len(samples.runs))
+    mixed = Samples(*(array[apart] for array in vars(samples).values()))
+    options = BatchOptions(16, 4, order="shards", window=64)
+    plan = plan_epoch(mixed, options, seed=3, epoch=1)
+    assert sha256(plan.tobytes()).hexdigest()[:16] == "8fb2e010c97e5553"
+
+
 def test_the_fingerprint_is_the_recorded_one_for_any_integers() -> None:
     samples = recorded_samples()
     short = Samples(*(array.astype(np.int32) for array in vars(samples).values()))
@@ -642,8 +651,9 @@ def test_arrays_of_many_samples_are_in_files(monkeypatch: pytest.MonkeyPatch) ->
     rows = pd.DataFrame({"shard": held.shards.astype(str), "run": held.runs})
     rows[[f"level_{level}" for level in (1, 2, 3)]] = held.labels
     plain = Samples.of_index(rows)
-    monkeypatch.setattr(sampling, "MANY", 1000)
+    monkeypatch.setattr(image_table, "MANY", 1000)
     monkeypatch.setattr(sampling, "PIECE", 300)
+    monkeypatch.setattr(image_table, "PIECE", 300)
     in_files = Samples.of_index(rows)
     for name, array in vars(in_files).items():
         assert isinstance(array, np.memmap) and (array == getattr(plain, name)).all()
@@ -656,7 +666,7 @@ def test_arrays_of_many_samples_are_in_files(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_plan_of_samples_in_files_may_be_sent_to_another_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sampling, "MANY", 4)
+    monkeypatch.setattr(image_table, "MANY", 4)
     held = recorded_samples()
     rows = pd.DataFrame({"shard": held.shards.astype(str), "run": held.runs})
     rows[[f"level_{level}" for level in (1, 2, 3)]] = held.labels
@@ -668,7 +678,7 @@ def test_labels_that_were_changed_in_a_private_map_stay(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.zeros((12, 1), np.int32))
     labels = np.load(tmp_path / "labels.npy", mmap_mode="c")
     labels[6:] = 1
-    list(sampling.pieces(labels))
+    list(image_table.pieces(labels))
     assert labels[:, 0].tolist() == [0] * 6 + [1] * 6
 
 
@@ -676,7 +686,7 @@ def test_a_disk_without_room_for_the_samples_is_one_line(monkeypatch: pytest.Mon
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sampling, "MANY", 10)
+    monkeypatch.setattr(image_table, "MANY", 10)
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(Resumable, match=r"no room for 0\.0 GB .*No space left.*; make room"):
         Samples.of_labels(np.zeros((11, 1), np.int32))
@@ -685,7 +695,7 @@ def test_a_disk_without_room_for_the_samples_is_one_line(monkeypatch: pytest.Mon
 def test_a_folder_of_temporary_files_that_is_gone_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "MANY", 10)
+    monkeypatch.setattr(image_table, "MANY", 10)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with pytest.raises(Resumable, match=r"gone: no room .*No such file.*; make room, or set TMP"):
         Samples.of_labels(np.zeros((11, 1), np.int32))

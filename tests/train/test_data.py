@@ -34,8 +34,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingData:
 
 def test_a_rank_reads_the_rows_of_its_split_and_no_texts_of_theirs(data: TrainingData) -> None:
     whole = read_index(data.folder).query("split == 'train'").reset_index(drop=True)
-    assert data.rows.equals(whole[list(data.rows)])
-    assert not {"author", "title", "url", "license", "sha256"} & set(data.rows)
+    images = data.images
+    assert [*images.keys] == [*whole["key"]] and (images.runs == whole["run"]).all()
+    assert [images.names[shard] for shard in images.shards] == [*whole["shard"]]
+    assert (images.places == whole[["offset", "size_bytes"]]).all(axis=None)
+    assert (images.crc32 == whole["image_crc32"]).all()
+    texts = {name for name, held in vars(images).items() if not isinstance(held, np.ndarray)}
+    assert texts == {"keys", "names", "boxes"} and images.boxes is None
 
 
 def test_without_sampling_options_batches_are_those_of_the_plain_plan(data: TrainingData) -> None:

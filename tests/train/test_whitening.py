@@ -65,7 +65,7 @@ def test_the_heads_output_on_training_images_is_white(shards) -> None:
     data = TrainingData.read(shards, options)
     model = build_image_model(options)
     whiten_head(model, data, options)
-    images = ShardImages(data.folder, data.rows, evaluation_transform(model.config))
+    images = ShardImages(data.folder, data.images, evaluation_transform(model.config))
     batch = torch.stack([images[i][0] for i in range(len(images))])
     with torch.inference_mode():
         white = model.eval().head(model.head_input(batch)).double()
