@@ -41,6 +41,7 @@ from tests.benchmarks import (
     store,
     suspects,
     training,
+    training_rank,
 )
 from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
 
@@ -101,7 +102,7 @@ PARTS: dict[str, Callable[[bool], Iterable[list[Row]]]] = {
     "full-size": lambda quick: [full_size.rows()],
     "gallery": lambda quick: [measures.streaming(32_768), measures.whole_gldv2()],
     "engines": lambda quick: [engines.rows()],
-    "large-plan": lambda quick: [full_size.rows(works=("large plan",))],
+    "large-plan": lambda quick: [full_size.rows(works=("large plan",)), training_rank.rows()],
     "large-collect": lambda quick: [full_size.rows(works=("large collect",))],
     "webdataset": lambda quick: [shards.rows_of_batches()],
     "libraries": lambda quick: [libraries.rows()],

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
@@ -76,7 +78,7 @@ def make_shards(folder: Path, images: int) -> Path:
     facts, writer = [], None
     for number, (split, start, stop) in enumerate(cuts):
         name, size = f"{split}-{number:06}.tar", stop - start
-        table = _index_rows(split, name, start, labels[start:stop])
+        table = index_rows(split, name, start, labels[start:stop])
         writer = writer or parquet.ParquetWriter(shards / "index.parquet", table.schema)
         writer.write_table(table)
         about = {"file": name, "split": split, "sha256": name, "bytes": size << 11}
@@ -88,7 +90,7 @@ def make_shards(folder: Path, images: int) -> Path:
     return shards
 
 
-def _index_rows(split: str, shard: str, start: int, labels: np.ndarray) -> pa.Table:
+def index_rows(split: str, shard: str, start: int, labels: np.ndarray) -> pa.Table:
     """Rows of a shard: each image is a run, without credits and hashes, which are not read."""
     count, numbers = len(labels), np.arange(len(labels))
     digits = np.random.default_rng(start).bytes(8 * count).hex()
@@ -175,11 +177,27 @@ def _in_a_process(folder: Path, images: int, work: str) -> dict[str, float]:
     return found
 
 
-def _watch(stop: Event, peak: list[float]) -> None:
-    while not stop.wait(0.02):
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        kilobytes = next(line.split()[1] for line in lines if line.startswith("RssAnon"))
-        peak.append(int(kilobytes) / 1024)
+def anonymous_mb() -> float:
+    """Memory of this process that the system cannot drop."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    kilobytes = next(line.split()[1] for line in lines if line.startswith("RssAnon"))
+    return int(kilobytes) / 1024
+
+
+@contextmanager
+def watched() -> Iterator[list[float]]:
+    """Add ``anonymous_mb`` to the list every 20 ms."""
+    stop, found = Event(), [0.0]
+
+    def watch() -> None:
+        while not stop.wait(0.02):
+            found.append(anonymous_mb())
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    yield found
+    stop.set()
+    thread.join()
 
 
 def main() -> None:
@@ -189,14 +207,10 @@ def main() -> None:
     device.PART_IMAGES = PART
     rank_gallery_file(folder, 2 * PART)  # compiles
     work(folder, SHARD)
-    stop, peak = Event(), [0.0]
-    watch = Thread(target=_watch, args=(stop, peak), daemon=True)
-    watch.start()
-    cpu, wall = time.process_time(), time.perf_counter()
-    means = work(folder, images)
-    spent = {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
-    stop.set()
-    watch.join()
+    with watched() as peak:
+        cpu, wall = time.process_time(), time.perf_counter()
+        means = work(folder, images)
+        spent = {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
     print(json.dumps({**spent, "anonymous_mb": max(peak), "means": means}))
 
 
