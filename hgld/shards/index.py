@@ -189,18 +189,19 @@ def read_blocks(
         path, manifest = here / "index.parquet", read_manifest(here)
         if not path.is_file():
             raise _missing(folder, path.name, INDEX_FIRST)
-        check, pairs = IndexCheck(path, columns), list[pd.DataFrame]()
+        check, pairs, wanted = IndexCheck(path, columns), list[pd.DataFrame](), {*shards}
         with _named(path), _open(path) as file:
             names = _names(file, columns)
             for _, rows in _whole_shards(file, names, _parts(file, _groups_of(file, shards))):
-                own = rows[rows["shard"].isin(list(shards))]
+                found = [name for name in rows["shard"].unique() if name in wanted]
+                own = rows[rows["shard"].isin(found)]  # isin looks at each name that it gets
                 check.add(own)
                 pairs.append(own[["shard", "split"]].drop_duplicates())
                 yield own
         _require_all(shards, check.shards, path)
         _require_hash(path, manifest)
-        for found in pairs:
-            _require_known(found, manifest, path, whole=False)
+        for pair in pairs:
+            _require_known(pair, manifest, path, whole=False)
 
 
 def _parts(file: parquet.ParquetFile, groups: Sequence[int]) -> Iterator[list[int]]:
