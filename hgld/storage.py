@@ -181,8 +181,8 @@ def masked(text: str) -> str:
     """Return a text without queries and passwords of URLs and secrets of the environment.
 
     Example:
-        >>> masked("https://me:secret@host/a.tar?X-Amz-Signature=1: no answer")
-        'https://me@host/a.tar: no answer'
+        >>> masked("no answer of https://me:secret@host/a.tar?X-Amz-Signature=1")
+        'no answer of https://me@host/a.tar'
     """
     text = PASSWORD.sub(r"\1@", text)
     text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\")]*", r"\1", text)
