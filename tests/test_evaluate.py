@@ -148,6 +148,24 @@ def test_classes_that_a_model_was_trained_on_are_counted(evaluate: Evaluate) -> 
     assert report["protocol"]["classes"] == {"queries": 4, "trained_on": 0}
 
 
+def test_a_class_of_the_gallery_that_is_one_of_the_training_is_counted_as_trained_on(
+    shards: Path, models: Path, tmp_path: Path
+) -> None:
+    """As of a folder with the splits train, test and index: its numbers are those of the paths."""
+    folder = tmp_path / "shards"
+    shutil.copytree(shards, folder)
+    index = read_index(folder)
+    levels = [name for name in index if str(name).startswith("level_")]
+    trained = index[index["split"] == "train"].iloc[0][levels]
+    query = index[index["split"] == "test"].iloc[0]
+    same = index["split"].isin(["test", "index"]) & (index[levels[-1]] == query[levels[-1]])
+    index.loc[same, levels] = trained.to_numpy()
+    put_index(folder, index)
+    evaluate = Evaluate(folder, models, tmp_path)
+    report, _ = evaluate(query="test", gallery="index", models={"t": "run:trained"})
+    assert report["protocol"]["classes"]["trained_on"] == 1
+
+
 @pytest.fixture(scope="module")
 def seeded(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("seeded")
@@ -206,7 +224,7 @@ def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Eva
     assert report["protocol"]["name"] == "query-gallery"
     assert report["protocol"]["unmatched"] == {"queries": 1, "classes": 1}
     (line,) = [text for text in evaluate.said if "in the gallery" in text]
-    assert line.startswith("evaluate: 1 of 3 queries, of 1 classes, have no other image of their")
+    assert line.startswith("evaluate: 1 of 3 queries, of 1 class, has no other image of their")
     assert report["models"]["plain"]["skipped"] == {
         "H-AP": 0,
         "AP:kind": 0,

@@ -637,7 +637,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         interval = "-" if math.isnan(row.low) else ends
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
         counts = f"{row.gained:,}/{row.lost:,}"
-        p = "" if row.p is None else f"{row.p:>8.2g}"
+        p = "" if row.p is None else f"{'-' if math.isnan(row.p) else format(row.p, '.2g'):>8}"
         yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}{p}"
     over = f" and {found.seeds} seeds" if found.seeds > 1 else ""
     yield f"95 % intervals over {found.units:,} {found.unit}{over}; * leaves out 0"

@@ -106,12 +106,13 @@ class Comparison:
             a: name of the first column.
             b: of the second.
         """
+        tested = any(row.t is not None for row in self.differences)
         rows = [
             {
                 "metric": row.metric, a: row.a, b: row.b, "difference": row.difference,
                 "difference low": row.low, "difference high": row.high,
                 "better": row.gained, "worse": row.lost,
-                **({"t": f"{row.t:+z.2f}", "p": f"{row.p:.2g}"} if row.t is not None else {}),
+                **({"t": _known(row.t, "+z.2f"), "p": _known(row.p, ".2g")} if tested else {}),
             }
             for row in self.differences
         ]  # fmt: skip
@@ -130,6 +131,11 @@ class Comparison:
             "only_in": {"a": self.only[0], "b": self.only[1]},
             "remarks": list(self.remarks),
         }
+
+
+def _known(value: float | None, form: str) -> str:
+    """Format a value of the t-test, which is unknown if all seeds have one difference."""
+    return "–" if value is None or np.isnan(value) else f"{value:{form}}"
 
 
 def compare(
@@ -219,8 +225,19 @@ def compare(
         told,
         _severity(a, b, pairs, shared),
         (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),
-        tuple(_remarks(a, b, pairs)),
+        (*_remarks(a, b, pairs), *_without_values((a, b), queries)),
     )
+
+
+def _without_values(sides: Sequence[MeasuredRun], queries: Sequence[pd.Index]) -> Iterator[str]:
+    """Yield how many queries have no value of any metric, and so no row."""
+    named: dict[str, list[str]] = {}
+    for name, side, known in zip("AB", sides, queries, strict=True):
+        lost = side.protocol.get("queries", 0) - len(known)
+        if lost > 0:
+            count = f"{lost:,} of {side.protocol['queries']:,} queries"
+            named.setdefault(f"{count} {'has' if lost == 1 else 'have'} no value", []).append(name)
+    yield from (f"{text} of any metric in {' and '.join(own)}" for text, own in named.items())
 
 
 def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:

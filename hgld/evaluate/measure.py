@@ -32,6 +32,7 @@ from hgld.evaluate.results import record_models
 from hgld.evaluate.sides import Rows, Shards, Side, count_paths, without_match
 from hgld.ranking.rankings import Result
 from hgld.tasks import say
+from hgld.words import count_text
 
 
 def evaluate_models(
@@ -211,12 +212,14 @@ class _Evaluation:
         if queries:
             image = "image" if self.query.names else "other image"
             say(
-                f"evaluate: {queries:,} of {len(self.query):,} queries, of {classes:,} classes, "
-                f"have no {image} of their {self.levels[self.depth - 1]} in the gallery; metrics "
-                "of that level leave them out"
+                f"evaluate: {queries:,} of {len(self.query):,} queries, of "
+                f"{count_text(classes, 'class')}, {'has' if queries == 1 else 'have'} no {image} "
+                f"of their {self.levels[self.depth - 1]} in the gallery; metrics of that level "
+                "leave them out"
             )
-        finest = _class_keys(self.query.pieces)  # names are not of trained models
-        seen = _class_keys([file for file in self.shards.files if file.split in trained])
+        number = f"level_{self.depth}"  # of a class, the same in both id spaces
+        finest = _classes_in(self.query.pieces, number)
+        seen = _classes_in((f for f in self.shards.files if f.split in trained), number)
         facts: dict[str, Any] = {
             "name": self._name,
             "query": self.query.split,
@@ -321,13 +324,9 @@ def name_finest(rows: pd.DataFrame, depth: int) -> list[str]:
     return rows[column].astype(str).tolist()
 
 
-def _class_keys(pieces: Iterable[Rows]) -> set[tuple[str, int]]:
-    """Return id space and landmark id of each finest class."""
-    found = set[tuple[str, int]]()
-    for piece in pieces:
-        rows = piece[["split", "landmark_id"]].drop_duplicates()
-        found.update(zip(rows["split"].map(SPACE_OF_SPLIT), rows["landmark_id"], strict=True))
-    return found
+def _classes_in(pieces: Iterable[Rows], number: str) -> set[int]:
+    """Return the numbers of the classes of a level, which is a column of the pieces."""
+    return {int(one) for piece in pieces for one in piece[[number]][number].unique()}
 
 
 def _value_table(

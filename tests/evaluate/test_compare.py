@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from hgld.artifacts.ranking_file import RankingFile
+from hgld.cli.evaluations import _describe
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate.compare import compare
 from hgld.evaluate.results import MeasuredRun, open_measured
@@ -63,6 +64,28 @@ def test_mistakes_are_counted_by_how_far_off_they_are(place: Path) -> None:
         "another kind",
     ]
     assert severity["a"].tolist() == [1, 0, 1, 2] and severity["b"].tolist() == [2, 1, 1, 0]
+
+
+def test_queries_without_any_value_are_counted(place: Path) -> None:
+    a, b = both(place)
+    more = replace(b, protocol={**b.protocol, "queries": len(b.values()[b.run]) + 2})
+    assert not compare(a, b).remarks
+    assert compare(a, more).remarks == ("2 of 6 queries have no value of any metric in B",)
+    alike = replace(a, protocol=more.protocol)
+    assert compare(alike, more).remarks == (
+        "2 of 6 queries have no value of any metric in A and B",
+    )
+
+
+def test_a_t_test_of_equal_differences_is_shown_as_unknown(place: Path) -> None:
+    found = compare(*both(place))
+    rows = [
+        replace(row, t=t, p=t) for row, t in zip(found.differences, (np.nan, 0.5), strict=False)
+    ]
+    shown = replace(found, differences=tuple(rows)).tables("a", "b")["metrics"]
+    assert shown["p"].tolist() == ["–", "0.5"][: len(rows)]
+    assert next(line for line in _describe(replace(found, differences=(rows[0],), seeds=2), 0)
+                if line.startswith(rows[0].metric)).endswith(" -")  # fmt: skip
 
 
 def test_the_interval_is_the_same_for_the_same_seed(place: Path) -> None:

@@ -134,6 +134,10 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
     assert counts.by_group[LAKE] == 2 and sum(counts.by_group.values()) == 5
 
 
+def test_one_query_finds_and_others_find() -> None:
+    assert (charts._find(1), charts._find(0), charts._find(2)) == ("finds", "find", "find")
+
+
 def test_a_class_of_both_id_spaces_is_counted_once_and_its_images_in_both() -> None:
     paths = [json.dumps({"group": "a", "leaf": leaf}) for leaf in "xxy"]
     rows = {"split": ["train", "index", "index"], "landmark_id": [0, 0, 1], "path": paths}
