@@ -186,12 +186,12 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
         raise InvalidData(
             f"{path}: no level column; expected path, then one column a level coarse to fine"
         )
-    if rows.empty:
-        raise InvalidData(f"{path}: no rows below the header; expected one row an image")
     rows = rows.apply(lambda column: column.str.strip()).set_axis(
         [f"row {number}" for number in rows_in_file(path, len(rows))]
     )
     rows = rows[(rows != "").any(axis=1)]  # Excel writes rows of commas
+    if rows.empty:
+        raise InvalidData(f"{path}: no rows below the header; expected one row an image")
     rows["path"] = listed_paths(rows["path"])
     if options.repeated_names == "qualify":
         rows = _qualify(rows, levels, path)

@@ -180,6 +180,7 @@ def test_collect_reports_the_sizes_of_the_splits(context: StageContext) -> None:
         ("file,species\nbirds/m1.jpg,mallard\n", "column 'path' is missing"),
         ("", "the file is empty"),
         ("path,species\n", r"labels\.csv: no rows below the header"),
+        ("path,species\n,\n", r"labels\.csv: no rows below the header"),
         (LABELS.replace("raven,,", "raven,,,,"), r"labels\.csv row 5: 8 cells under 6 columns"),
         (LABELS.replace("Anatidae,mallard,index", ",mallard,index"),
          "row 3: family is empty, but species 'mallard' is under 'Anatidae' in row 2"),
