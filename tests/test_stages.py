@@ -44,6 +44,22 @@ def test_only_stages_with_a_model_load_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("compare, hgld.evaluate.results", {"torch", "timm", "torchvision", "numba"}),
+        ("measured_files, hgld.evaluate.given", {"timm", "torchvision"}),
+        ("embedded, hgld.evaluate.export", {"timm", "torchvision", "numba"}),
+        ("protocol, hgld.evaluate.measure", {"timm", "torchvision"}),
+    ],
+)
+def test_an_evaluation_that_embeds_no_photo_loads_no_networks(
+    modules: str, heavy: set[str]
+) -> None:
+    code = f"import sys, hgld.evaluate.{modules}; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_every_artifact_is_written_by_a_stage_or_by_people() -> None:
     written = {name for stage in STAGES for name in stage.writes}
     assert written | PEOPLE_WRITE == set(ARTIFACTS)

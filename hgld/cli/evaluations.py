@@ -260,7 +260,8 @@ def map_embeddings(
     """
     import numpy as np
 
-    from hgld.evaluate.results import open_embedded, open_measured
+    from hgld.evaluate.embedded import open_embedded
+    from hgld.evaluate.results import open_measured
     from hgld.report.embedding_map import MapSide, write_map
     from hgld.report.examples import Images
 
@@ -505,7 +506,6 @@ def duplicates(
     """
     from hgld.errors import UsageError
     from hgld.evaluate.neighbours import TRAINED, embed_splits, find_duplicates
-    from hgld.report.rendering import PhotoRow, write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)
     options, shards = workspace.pipeline.evaluate, workspace.path("shards")
@@ -519,6 +519,8 @@ def duplicates(
         write_sheets({"duplicates": found}, out)
     shown = found.head(rows).to_dict("records")
     if page is not None:
+        from hgld.report.rendering import PhotoRow, write_photo_rows  # imports matplotlib
+
         pairs = [
             PhotoRow(
                 f"cosine {row['cosine']:.4f}",

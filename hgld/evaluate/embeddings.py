@@ -40,7 +40,6 @@ from hgld.model.devices import (
 )
 from hgld.ray_tasks import FileRange, Reserve
 from hgld.shards.index import photo_columns
-from hgld.shards.load import ImageLoader
 from hgld.shards.location import tar_folder
 from hgld.shards.read import ShardImages
 from hgld.tasks import map_tasks, say, track
@@ -334,6 +333,8 @@ def _embed_read_ahead(
     task: EmbedTask, encoder: Encoder, embed: Embed, spent: EmbedTime, label: str
 ) -> Iterator[np.ndarray]:
     """Yield embeddings of a batch; the next is read and decoded while the network computes."""
+    from hgld.shards.load import ImageLoader  # imports numba, for batches
+
     loader = ImageLoader(
         task.folder,
         photo_columns(task.rows),

@@ -19,8 +19,9 @@ import torch
 
 from hgld.artifacts import atomic_path
 from hgld.errors import InvalidData, UsageError
+from hgld.evaluate.embedded import open_embedded, read_sides
 from hgld.evaluate.ranking import own_parts, rank_sides
-from hgld.evaluate.results import MeasuredRun, open_embedded
+from hgld.evaluate.results import MeasuredRun
 from hgld.ranking.interchange import encode_id, kaggle_lines, trec_qrels, trec_run
 from hgld.ranking.levels import shared_levels
 from hgld.tasks import say
@@ -153,7 +154,7 @@ def _checked_ids(query: np.ndarray, gallery: np.ndarray) -> tuple[list[str], lis
 
 def _judgements(measured: MeasuredRun, at_least: int) -> Iterator[str]:
     """Yield the lines of all pairs that share a level, one block of queries after the other."""
-    shards, query, gallery = measured.sides()
+    shards, query, gallery = read_sides(measured)
     if at_least > len(shards.levels):
         raise UsageError(f"--at-least {at_least}: there are {len(shards.levels)} levels")
     queries, images = _checked_ids(query.image_ids, gallery.image_ids)

@@ -21,6 +21,7 @@ from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.artifacts.ranking_file import is_other_npz
 from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
+from hgld.evaluate.embedded import record_models
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Model, find_models
@@ -28,7 +29,6 @@ from hgld.evaluate.name_queries import level_number, name_queries
 from hgld.evaluate.official import PAPER, Official
 from hgld.evaluate.protocol import choose_metrics, require_classes, require_level
 from hgld.evaluate.ranking import measure_and_write
-from hgld.evaluate.results import record_models
 from hgld.evaluate.sides import Rows, Shards, Side, count_paths, without_match
 from hgld.ranking.rankings import Result
 from hgld.tasks import say

@@ -2,7 +2,7 @@
 
 The key of a model contains everything that decides its embeddings (the hash of the weights, above
 all), so that cached embeddings are reused as long as they are valid. Weights are loaded only when
-an image has to be embedded.
+an image has to be embedded; so are timm and torchvision, which take two seconds to import.
 """
 
 import json
@@ -15,18 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from PIL import Image
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from torch import Tensor, nn
+from torch import nn
 
 from hgld.artifacts import hash_file
 from hgld.config import ModelOptions, TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
-from hgld.model import build_image_model, load_model
-from hgld.model.backbones import find_backbone, pretrained_view
 from hgld.model.clip import LOCAL, find_clip, load_clip_tower
 from hgld.model.custom import CustomNetwork, build_custom, custom_digest, custom_file
-from hgld.model.image import MultiScale
 from hgld.model.model_folder import (
     CONFIG,
     LOSSES,
@@ -35,13 +30,13 @@ from hgld.model.model_folder import (
     check_model,
     models_by_run,
 )
-from hgld.model.transforms import evaluation_transform, own_size_transform
 from hgld.model.weights import split_name
 from hgld.tasks import say
 from hgld.words import nearest
 
 if TYPE_CHECKING:
     from hgld.model import TextEncoder
+    from hgld.model.transforms import ImageTransform
 
 TEXT_KINDS = ("open_clip", "python")
 HELPS = "download them elsewhere and name the file"
@@ -58,7 +53,7 @@ class Encoder:
     """
 
     network: nn.Module
-    transform: Callable[[Image.Image], Tensor]
+    transform: "ImageTransform"
     own_size: bool = False
 
 
@@ -191,6 +186,10 @@ class Model:
 
     def load(self, device: torch.device) -> Encoder:
         """Return the model on a device, ready to embed."""
+        from hgld.model.backbones import pretrained_view
+        from hgld.model.image import MultiScale, build_image_model, load_model
+        from hgld.model.transforms import evaluation_transform, own_size_transform
+
         given = self.preparation
         max_side, scales = given.pop("max_side", None), given.pop("scales", (1.0,))
 
@@ -258,6 +257,8 @@ class Model:
         with self._in_its_option():
             if self.kind == "open_clip":
                 return find_clip(self.source, self.option_name, f"{HELPS}: open_clip:MODEL/FILE")
+            from hgld.model.backbones import find_backbone
+
             file = find_backbone(TrainOptions(backbone=self.source))[1]
             assert file is not None  # a pretrained model has weights
             return file
@@ -300,6 +301,8 @@ def loaded(model: Model, key: str, device: torch.device) -> Encoder:
 
 def _imagenet_config(given: Mapping[str, Any]) -> ImageConfig:
     """Preparation for a network that names none: 224 pixels, bicubic, ImageNet's statistics."""
+    from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+
     return ImageConfig(
         backbone="",
         architecture="",

@@ -21,12 +21,12 @@ import torch
 
 from hgld.config import EvaluateOptions
 from hgld.errors import UsageError
+from hgld.evaluate.embedded import STATE
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
 from hgld.evaluate.models import find_models
 from hgld.evaluate.ranking import mean_classes
-from hgld.evaluate.results import STATE
 from hgld.evaluate.sides import Shards, Side
 from hgld.model.devices import choose_device
 from hgld.ranking.evaluation import rank_blocks

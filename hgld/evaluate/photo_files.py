@@ -13,9 +13,9 @@ import pandas as pd
 from hgld.artifacts import atomic_path, size_of_file
 from hgld.config import EvaluateOptions, ModelOptions
 from hgld.errors import DamagedImage, InvalidData, UsageError
+from hgld.evaluate.embedded import STATE
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import find_given
-from hgld.evaluate.results import STATE
 from hgld.evaluate.sides import PHOTOS_PER_PART, side_of_files
 from hgld.images import IMAGE_ENDINGS
 

@@ -1,13 +1,11 @@
-"""Reader of finished evaluations: metrics of one run, its rankings and its embeddings.
+"""Reader of finished evaluations: metrics of one run, and its rankings.
 
-An evaluation caches embeddings in files that are named by hashes. It also records the facts of each
-model, so that the embeddings of a model can be found by its name later.
+It loads no torch, so that a comparison takes a second; ``hgld.evaluate.embedded`` reads the
+embeddings.
 """
 
-import json
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,25 +17,14 @@ from hgld.artifacts import (
     ARTIFACTS,
     ColumnType,
     Folder,
-    Json,
     read_csv,
     read_header,
-    write_file,
 )
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.bootstrap import name_classes
-from hgld.config import EvaluateOptions, ModelOptions, default_work
+from hgld.config import default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.evaluate.embeddings import EmbeddingStore
-from hgld.evaluate.mapped_vectors import MappedVectors
-from hgld.evaluate.models import Model
-from hgld.evaluate.name_queries import name_queries
-from hgld.evaluate.sides import Shards, Side
 from hgld.words import nearest
-
-MODELS = "models.json"
-STATE = Path(".state", "evaluate")  # below a work folder
-IN_FILES = ("checkpoint", "given")  # kinds of models whose source is a path
 
 
 @dataclass(frozen=True)
@@ -90,18 +77,6 @@ class MeasuredRun:
         """
         return RankingFile.load(self.folder / ARTIFACTS["ranked_levels"].file / f"{self.model}.npz")
 
-    def sides(self) -> tuple[Shards, Side, Side]:
-        """Return the shards, and the query and gallery images in them."""
-        shards = Shards.read(self.folder / ARTIFACTS["shards"].file)
-        split = self.protocol["query"]
-        gallery = shards.side(self.protocol["gallery"], "evaluate.gallery")
-        if "names" not in self.protocol:
-            return shards, shards.side(split, "evaluate.query"), gallery
-        level, tables = self.protocol["names"]["level"], ("hierarchy", "landmarks")
-        hierarchy, landmarks = (_read(self.folder, name) for name in tables)
-        split = split.removeprefix("names of ")
-        return shards, name_queries(shards, split, level, hierarchy, landmarks), gallery
-
     def values(self) -> dict[str, pd.DataFrame]:
         """Return model -> (Q, metrics) values by image id; nan if a query has no value."""
         return {
@@ -127,7 +102,7 @@ class MeasuredRun:
 
     @cached_property
     def _per_query(self) -> pd.DataFrame:
-        table = _read(self.folder, "per_query") if self.given is None else self.given
+        table = read_artifact(self.folder, "per_query") if self.given is None else self.given
         return table[table["model"].isin(list(self.models))]
 
 
@@ -148,7 +123,7 @@ def open_measured(text: str) -> MeasuredRun:
             f"{text}: {folder} holds no evaluation ({ARTIFACTS['evaluation'].file}); expected a "
             "work folder or a pipeline file, and :MODEL; run `hgld evaluate PIPELINE` first"
         )
-    report = _read(folder, "evaluation")
+    report = read_artifact(folder, "evaluation")
     models, runs = report["models"], report["runs"]
     names = list(runs)
     if not model and len(names) > 1:
@@ -197,82 +172,8 @@ def _place(text: str) -> tuple[Path, str]:
     return (default_work(path) if path.suffix == ".toml" else path), model
 
 
-def _read(folder: Path, name: str) -> Any:
+def read_artifact(folder: Path, name: str) -> Any:
+    """Read a table or JSON file of a work folder by the name of its artifact."""
     artifact = ARTIFACTS[name]
     assert not isinstance(artifact, Folder)
     return artifact.read(folder / artifact.file)
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """Embeddings of one model.
-
-    Attributes:
-        levels: names, coarse to fine.
-        query: query images, in the order of the shards' index.
-        gallery: gallery images, in the same order.
-        vectors: split -> (N, D) unit vectors in the order of its side.
-    """
-
-    levels: tuple[str, ...]
-    query: Side
-    gallery: Side
-    vectors: dict[str, MappedVectors]
-
-
-def record_models(state: Path, models: Sequence[Model]) -> None:
-    """Record the facts of each model of an evaluation; paths are relative to ``state``."""
-    records = {}
-    for model in models:
-        # a work folder may be moved as a whole
-        source = os.path.relpath(model.source, state) if model.kind in IN_FILES else model.source
-        record = asdict(replace(model, source=source, options=None))
-        if model.options is None:
-            del record["options"]
-        else:
-            record["options"] = model.options.model_dump(mode="json")
-        records[model.name] = record
-    write_file(state / MODELS, json.dumps(records, indent=1))
-
-
-def open_embedded(measured: MeasuredRun) -> Embedded:
-    """Read the embeddings that a model was measured with; compute missing ones again.
-
-    Raises:
-        InvalidData: the model or the shards have changed since.
-        MissingInput: the model's embeddings are not recorded.
-    """
-    shards, query, gallery = measured.sides()
-    ranked = measured.ranking
-    for side, ids in ((query, ranked.query_ids), (gallery, ranked.gallery_ids)):
-        if not np.array_equal(side.image_ids, ids):
-            raise InvalidData(
-                f"{shards.folder}: the images of '{side.split}' changed since {measured.run} was "
-                "measured; run the evaluate stage again"
-            )
-    state = measured.folder / STATE
-    model = _recorded_model(measured, state)
-    given = {"precision": measured.protocol.get("precision", "float32")}
-    if "names" in measured.protocol:
-        given["prompts"] = measured.protocol["names"]["prompts"]
-    options = EvaluateOptions(**given)
-    vectors = EmbeddingStore(state, options).embed(model, [query, gallery])
-    return Embedded(shards.levels, query, gallery, vectors)
-
-
-def _recorded_model(measured: MeasuredRun, state: Path) -> Model:
-    path, name = state / MODELS, measured.model
-    again = "run the evaluate stage again (hgld evaluate PIPELINE --force)"
-    if not path.is_file():
-        raise MissingInput(f"{path}: missing, so the embeddings of {name} are not known; {again}")
-    record: dict[str, Any] = Json(MODELS).read(path).get(name, {})
-    try:
-        given = record.pop("options", None)
-        model = Model(**record, options=given and ModelOptions.model_validate(given))
-    except (TypeError, ValueError):
-        raise InvalidData(f"{path}: no record of the model {name}; {again}") from None
-    if model.kind in IN_FILES:
-        model = replace(model, source=os.path.normpath(state / model.source))
-    if model.facts()["weights_sha256"] != measured.models[name].get("weights_sha256"):
-        raise InvalidData(f"{model.source}: changed since {name} was measured; {again}")
-    return model

@@ -6,7 +6,7 @@ Photos are prepared as the model's own configuration requires, not as for hgld's
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from hgld.errors import MissingWeights, UsageError
 from hgld.lazy import lazy_module
-from hgld.model.transforms import ImageTransform
 from hgld.model.weights import hub_file, one_line, split_name
 from hgld.words import nearest
+
+if TYPE_CHECKING:
+    from hgld.model.transforms import ImageTransform
 
 open_clip = lazy_module("open_clip")  # imports transformers; models that are no CLIP need neither
 constants = lazy_module("open_clip.constants")
@@ -43,7 +45,7 @@ def load_clip_tower(
     device: torch.device,
     image_size: int | None = None,
     **preparation: Any,
-) -> tuple[ClipTower, ImageTransform]:
+) -> "tuple[ClipTower, ImageTransform]":
     """Load the image tower of a model that ``find_clip`` found, and its image transform.
 
     Args:

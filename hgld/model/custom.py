@@ -13,6 +13,7 @@ from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,8 +22,10 @@ from torch import Tensor, nn
 
 from hgld.artifacts import hash_file
 from hgld.errors import InvalidData, UsageError
-from hgld.model.transforms import ImageTransform
 from hgld.model.weights import one_line
+
+if TYPE_CHECKING:
+    from hgld.model.transforms import ImageTransform
 
 
 class CustomNetwork(nn.Module):
@@ -54,7 +57,7 @@ class CustomNetwork(nn.Module):
         return F.normalize(vectors.float(), dim=-1)
 
 
-def build_custom(source: str) -> tuple[CustomNetwork, ImageTransform | None]:
+def build_custom(source: str) -> "tuple[CustomNetwork, ImageTransform | None]":
     """Call the function of ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``.
 
     torch draws from seed 0, so that every process builds the same network.

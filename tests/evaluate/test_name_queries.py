@@ -20,7 +20,8 @@ from hgld.cli import app, guarded
 from hgld.config import EvaluateOptions, ReportOptions
 from hgld.errors import UsageError
 from hgld.evaluate import evaluate_names
-from hgld.evaluate.results import open_embedded, open_measured
+from hgld.evaluate.embedded import open_embedded
+from hgld.evaluate.results import open_measured
 from hgld.ranking import levels as grades
 from hgld.ranking import metrics
 from hgld.report import write_report
