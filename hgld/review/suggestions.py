@@ -14,8 +14,9 @@ import struct
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -31,6 +32,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decision
 from hgld.hierarchy.scrape.ancestors import shared_ancestors
 from hgld.hierarchy.unread_labels import find_unread
+from hgld.tasks import count_cores
 from hgld.words import single_blanks
 
 DROP = "drop"  # as a suggestion: that the value is to be dropped
@@ -197,19 +199,21 @@ def fit_model(
     x = _inputs(values, scale)
     of_row = np.array([class_of.get(answer, -1) for answer in answers], dtype=int)
     decided = np.flatnonzero(of_row >= 0)
-    start = fit_weights(fixed, len(classes))
+    parts = np.arange(len(decided)) % FOLDS
+    tests = [decided[parts == fold] for fold in range(FOLDS) if len(decided) >= FOLDS]
+    learned = [np.setdiff1d(decided, tested) for tested in [*tests, ()]]  # the last: all decided
+    samples = [fixed.with_decided(x[rows], of_row[rows]) for rows in learned]
+    fit = partial(fit_weights, classes=len(classes), start=fit_weights(fixed, len(classes)))
+    # the limit here holds until the last fit has ended; each would lift its own for the others
+    with threadpool_limits(limits=1), ThreadPoolExecutor(count_cores()) as pool:
+        *of_tests, weights = pool.map(fit, samples)
     measured, right = [np.zeros((0, len(CALIBRATION)))], [np.zeros(0)]
-    for fold in range(FOLDS) if len(decided) >= FOLDS else ():
-        held = np.arange(len(decided)) % FOLDS == fold
-        tested = decided[held]
-        others = fixed.with_decided(x[decided[~held]], of_row[decided[~held]])
-        chances, found = predict(x[tested], fit_weights(others, len(classes), start), others)
+    for tested, own, others in zip(tests, of_tests, samples, strict=False):
+        chances, found = predict(x[tested], own, others)
         measured.append(found)
         right.append(chances.argmax(axis=1) == of_row[tested])
     calibration = calibrate(np.concatenate(measured), np.concatenate(right))
-    examples = fixed.with_decided(x[decided], of_row[decided])
-    weights = fit_weights(examples, len(classes), start)
-    answer = predict(x, weights, examples)
+    answer = predict(x, weights, samples[-1])
     return ValueModel(classes, values, of_texts, fixed, scale, weights, calibration, *answer, above)
 
 

@@ -209,6 +209,17 @@ def test_weights_are_fitted_on_one_thread() -> None:
     assert done.stdout == "1\n"
 
 
+def test_the_number_of_cores_changes_no_bit_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["lake", "mine", "lake", "mine", "", "", "", ""]
+    found = []
+    for cores in (1, 4):
+        monkeypatch.setattr(suggestions, "count_cores", lambda cores=cores: cores)
+        model = fit_model(VALUES, answers, TAXONOMY, VECTORS, TEXTS)
+        assert model is not None
+        found.append([model.weights.tolist(), model.calibration.tolist(), model.measured.tolist()])
+    assert found[0] == found[1] and found[0][1] != list(suggestions.CALIBRATION)
+
+
 def test_calibration_learns_that_the_model_is_too_sure() -> None:
     measured = np.tile([4.0, 0.0, 0.9, 0.1, 1.0], (2000, 1))
     odds = measured[0] @ calibrate(measured, np.arange(2000) % 2 == 0)

@@ -171,7 +171,7 @@ def sheet_facts(text: str) -> dict[str, Any]:
         str(i): {
             name: word
             for name, cell in zip(columns, row, strict=True)
-            if (word := unguard(cell)) != cell
+            if cell.startswith("'") and (word := unguard(cell)) != cell
         }
         for i, row in enumerate(rows)
     }
