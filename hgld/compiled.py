@@ -53,9 +53,10 @@ KERNELS: list[Any] = []
 SETTINGS: Any = config  # its names are made when it is imported
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(function: Callable[..., Any], allocates: bool = True) -> Callable[..., Any]:
     """Compile on first use, and keep the machine code; for functions that Python calls."""
-    found = numba.njit(nogil=True, **COMMON)(function)
+    options: Mapping[str, Any] = {**COMMON, "_nrt": allocates}
+    found = numba.njit(nogil=True, **options)(function)
     shipped = machine_code(function, MACHINE_CODE / LEVEL)
     try:
         found.enable_caching()
@@ -86,6 +87,14 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     KERNELS.append(found)
     compiled: Callable[..., Any] = found
     return compiled
+
+
+def bare_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Like ``kernel``, without reference counts of arrays; for kernels that allocate none.
+
+    For a short row, numba's atomic counts of the buffers took as long as the work on it.
+    """
+    return kernel(function, allocates=False)
 
 
 def machine_code(function: Callable[..., Any], folder: Path) -> Any:

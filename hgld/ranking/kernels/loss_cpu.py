@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.compiled import Array, fast, inner, kernel, part
+from hgld.compiled import Array, bare_kernel, inner, part
 from hgld.ranking.kernels.device import over_rows
-from hgld.ranking.kernels.sort import SortedRow, new_row, sort_row
+from hgld.ranking.kernels.sort import SortedRow, count_equal, new_row, sort_row
 from hgld.ranking.kernels.step_sums import (
     DOUBLE,
     LEAST_DELTA,
@@ -26,7 +26,6 @@ from hgld.ranking.kernels.step_sums import (
     add_scaled,
     add_sums,
     count_all,
-    count_pairs,
     edge_above,
     edge_below,
     exponentials,
@@ -39,6 +38,8 @@ from hgld.ranking.kernels.step_sums import (
     powers_of,
     prepare_sums,
     pull_all,
+    sigmoids,
+    sigmoids_each,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ CELLS_TO_CHOOSE = 1 << 19  # for fewer, pairs are always faster
 SAMPLED_ROWS = 4
 RATIO, DCG, RECALL = 0, 1, 2
 REACH = {np.dtype(np.float32): 7.0, np.dtype(np.float64): 14.0}  # window / tau
+LARGEST = 600.0  # exponent of float64, with a margin
 FULL = 35.0  # the same if powers of exponentials would overflow
+SHARED = 8  # neighbouring positives with the same edge below, a power of two
 NOTHING = np.zeros(4)
 
 
@@ -65,6 +68,8 @@ class Rule(NamedTuple):
         jump: constant added from 0 on.
         end: value just above ``delta``.
         ks: cut-offs of RECALL, float64.
+        largest: of them.
+        ratios: exp((largest - k) / temperature) of each, 0 if one of them would overflow.
         temperature: of RECALL, in ranks.
         clip: whether at most k positives count for a cut-off k.
         discounts: (N + 1,) running sums of 1 / log2(1 + rank), for DCG.
@@ -79,9 +84,42 @@ class Rule(NamedTuple):
     jump: float
     end: float
     ks: Array
+    largest: float
+    ratios: Array
     temperature: float
     clip: bool
     discounts: Array
+
+
+class Windows(NamedTuple):
+    """Buffers for a row's positives and their windows, and for its cut-offs.
+
+    Args:
+        positives: (N,) int32 places of the positives among the sorted scores.
+        seen: (L + 1,) int64 scores of each level at or above the current one.
+        lows: (L + 1,) int64 first score of each level in the window.
+        highs: (L + 1,) int64 first score beyond it.
+        begins: (L + 1,) int64 first score that is counted in pairs.
+        slopes: (L + 1,) float64 slope of the sum over each level.
+        shares: (K,) float64 value of a found positive, by cut-off; 0 once the cut-off is full.
+        found: (K,) float64 number of positives found, by cut-off.
+    """
+
+    positives: Array
+    seen: Array
+    lows: Array
+    highs: Array
+    begins: Array
+    slopes: Array
+    shares: Array
+    found: Array
+
+
+def new_windows(size: int, num_levels: int, cut_offs: int) -> Windows:
+    """Allocate the buffers for a row of this many scores."""
+    integers = (np.empty(num_levels + 1, np.int64) for _ in range(4))
+    floats = (np.empty(n) for n in (num_levels + 1, cut_offs, cut_offs))
+    return Windows(np.empty(size, np.int32), *integers, *floats)
 
 
 class Case(NamedTuple):
@@ -89,12 +127,14 @@ class Case(NamedTuple):
 
     Args:
         present: scores in the gallery.
+        positives: those of level 1 or more.
         scale: divisor of the sum over positives.
         on_grid: whether near scores are interpolated from the grid.
         single: whether their exponentials are in the scores' dtype.
     """
 
     present: int
+    positives: int
     scale: float
     on_grid: bool
     single: bool
@@ -121,9 +161,13 @@ def solve_rows(
     return torch.from_numpy(losses).to(s.dtype), gradient
 
 
+@lru_cache(maxsize=16)
 def rule_of(goal: "Goal", size: int) -> Rule:
     """Convert the goal to numbers, for rows of this many scores."""
     step = goal.step
+    ks = np.array(goal.ks, dtype=np.float64)
+    largest = float(ks.max(initial=0.0))
+    below = (largest - ks) / float(goal.temperature)
     # a sigmoid has no slope, edge or jump
     rho, delta, jump, end = map(float, step.straight or (0.0, 0.0, 0.0, 1.0))
     return Rule(
@@ -135,7 +179,9 @@ def rule_of(goal: "Goal", size: int) -> Rule:
         delta=delta,
         jump=jump,
         end=end,
-        ks=np.array(goal.ks, dtype=np.float64),
+        ks=ks,
+        largest=largest,
+        ratios=np.exp(below) if (below < LARGEST).all() else np.zeros_like(ks),
         temperature=float(goal.temperature),
         clip=goal.clip,
         discounts=_discounts(size + 1) if goal.kind == "dcg" else np.zeros(1),
@@ -210,6 +256,8 @@ def worth(
     scale: float,
     kind: int,
     ks: Array,
+    largest: float,
+    ratios: Array,
     temperature: float,
     far: float,
     shares: Array,
@@ -224,6 +272,8 @@ def worth(
         scale: the ``normaliser``.
         kind: as in ``Rule``, like ``ks`` and ``temperature``.
         ks: the cut-offs.
+        largest: of them.
+        ratios: as in ``Rule``.
         temperature: in ranks.
         far: ranks beyond a cut-off from where on x is about 0.
         shares: value of a found positive, by cut-off; 0 once the cut-off is full.
@@ -237,32 +287,37 @@ def worth(
         value = gain * np.log(2.0) / log / scale
         return value, value / ((1.0 + rank) * log)
     value, slope = 0.0, 0.0
+    if rank - largest > far:
+        return value, slope
+    odds_of_largest = np.exp((rank - largest) / temperature)
     for c in range(ks.shape[0]):
         if rank - ks[c] > far:
             continue
-        x = 1.0 / (1.0 + np.exp(-(ks[c] - rank) / temperature))
+        odds = odds_of_largest * ratios[c]  # one exponential for all cut-offs
+        if ratios[c] == 0.0:
+            odds = np.exp((rank - ks[c]) / temperature)
+        x = 1.0 / (1.0 + odds)
         found[c] += x
         value += x * shares[c]
-        slope += x * (1.0 - x) / temperature * shares[c]
-    return value, slope
+        slope += x * (1.0 - x) * shares[c]
+    return value, slope / temperature
 
 
-@inner
-def shares_of(rule: Rule, positives: int) -> Array:
-    """Value of a found positive, by cut-off: 1 / min(k, P), divided for the mean over cut-offs."""
-    shares = np.empty(rule.ks.shape[0])
-    for c in range(shares.shape[0]):
-        shares[c] = 1.0 / (min(rule.ks[c], np.float64(positives)) * shares.shape[0])
-    return shares
+@part
+def open_cut_offs(ks: Array, positives: int, shares: Array, found: Array) -> None:
+    """Write the value of a found positive, by cut-off: 1 / min(k, P), over their number."""
+    for c in range(ks.shape[0]):
+        shares[c] = 1.0 / (min(ks[c], np.float64(positives)) * ks.shape[0])
+        found[c] = 0.0
 
 
-@inner
-def close_full(rule: Rule, found: Array, shares: Array) -> float:
+@part
+def close_full(ks: Array, clip: bool, shares: Array, found: Array) -> float:
     """Close the clipped cut-offs that found more than k positives; return their total value."""
     given = 0.0
-    for c in range(shares.shape[0]):
-        if rule.clip and shares[c] > 0.0 and found[c] > rule.ks[c]:
-            given += rule.ks[c] * shares[c]
+    for c in range(ks.shape[0]):
+        if clip and shares[c] > 0.0 and found[c] > ks[c]:
+            given += ks[c] * shares[c]
             shares[c] = 0.0
         found[c] = 0.0
     return given
@@ -301,6 +356,7 @@ def loss_rows(
         new_row(n, num_levels, dtype),
         new_groups(n, num_levels, dtype),
         new_pairs(n, dtype),
+        new_windows(n, num_levels, len(rule.ks)),
         new_nodes(n if span else 0, num_levels, span),
         losses,
         gradient,
@@ -324,7 +380,7 @@ def _on_grid(rule: Rule) -> Reach:
     return Reach(np.inf, rule.delta, rule.end - 1.0, False, NOTHING, True, tail)
 
 
-@kernel
+@bare_kernel
 def run_rows(
     scores: Array,
     levels: Array,
@@ -336,6 +392,7 @@ def run_rows(
     row: SortedRow,
     groups: Groups,
     pairs: Pairs,
+    windows: Windows,
     nodes: Nodes,
     losses: Array,
     gradient: Array,
@@ -348,15 +405,18 @@ def run_rows(
         scale = normaliser(table[i], row.counts, rule)
         if present == row.counts[0] or scale <= 0.0:
             continue
+        positives = 0
         for j in range(present):
             groups.val[row.spot[j]] = row.val[j]
+            windows.positives[positives] = j
+            positives += row.lev[j] > 0
         low = np.float64(row.val[0])
         span = (np.float64(row.val[present - 1]) - low) / rule.tau
         exponentials(rule.tau, low, span, row, groups)
         here = reach if on_grid or span <= DOUBLE else wide
         single = bool(span <= SINGLE and groups.near.itemsize == 4)
-        case = Case(present, scale, on_grid, single)
-        losses[i] = solve_row(case, table[i], rule, here, row, groups, pairs, nodes)
+        case = Case(present, positives, scale, on_grid, single)
+        losses[i] = solve_row(case, table[i], rule, here, row, groups, pairs, windows, nodes)
         for j in range(present):
             gradient[i, row.col[j]] = groups.own[row.spot[j]]
 
@@ -370,26 +430,28 @@ def solve_row(
     row: SortedRow,
     groups: Groups,
     pairs: Pairs,
+    windows: Windows,
     nodes: Nodes,
 ) -> float:
     """Loss of a sorted row; writes its gradient to ``groups.own``."""
-    shares, found = shares_of(rule, case.present - row.counts[0]), np.zeros(rule.ks.shape[0])
+    ks, shares, found = rule.ks, windows.shares, windows.found
+    open_cut_offs(ks, case.positives, shares, found)
     low = np.float64(row.val[0])
     value, full, more = 0.0, 0.0, 1.0
     while more > 0.0:  # repeat without the full cut-offs, if they are clipped
-        prepare_sums(reach, row, groups)
+        prepare_sums(reach, rule.smooth, row, groups)
         pairs.gathered[: case.present] = 0
         if case.on_grid:
             count_all(rule.tau, low, rule.smooth, row, groups, nodes)
-        value = walk(case, rel, rule, reach, row, groups, pairs, nodes, shares, found)
-        more = close_full(rule, found, shares)
+        value = walk(case, rel, rule, reach, row, groups, pairs, windows, nodes)
+        more = close_full(ks, rule.clip, shares, found)
         full += more
     if case.on_grid:
         pull_all(rule.tau, rule.smooth, row, groups, nodes)
     else:
         for p in range(case.present):
             groups.own[p] += np.float64(pairs.gathered[p])
-    add_sums(reach, row, groups)
+    add_sums(reach, rule.smooth, row, groups)
     return 1.0 - value - full
 
 
@@ -402,9 +464,8 @@ def walk(
     row: SortedRow,
     groups: Groups,
     pairs: Pairs,
+    windows: Windows,
     nodes: Nodes,
-    shares: Array,
-    found: Array,
 ) -> float:
     """Value of all positives; adds their weights for the scores that they counted.
 
@@ -416,18 +477,22 @@ def walk(
         row: the sorted row.
         groups: the row by level, with running sums.
         pairs: buffers for pairs.
+        windows: buffers by level; ``shares`` is read, ``found`` added to.
         nodes: the row on the grid.
-        shares: value of a found positive, by cut-off.
-        found: number of positives found, by cut-off; added to.
     """
     # Fields are read once: numba copies a whole tuple in each call that takes one.
     val, lev, spot, starts = row.val, row.lev, row.spot, row.starts
-    by_level, down_of, near, own = groups.val, groups.down, groups.near, groups.own
+    by_level, near, own = groups.val, groups.near, groups.own
+    down_of, up_of = groups.down, groups.up
     above, below = groups.above, groups.below
     to_above, to_below = groups.to_above, groups.to_below
     slope_of, gathered = pairs.slope, pairs.gathered
     grid_sums, grid_slopes, grid_weights = nodes.sums, nodes.slopes, nodes.weights
-    kind, smooth, ks, temperature = rule.kind, rule.smooth, rule.ks, rule.temperature
+    positives, seen = windows.positives, windows.seen
+    lows, highs, begins = windows.lows, windows.highs, windows.begins
+    slopes, shares, found = windows.slopes, windows.shares, windows.found
+    kind, smooth, temperature = rule.kind, rule.smooth, rule.temperature
+    ks, largest, ratios = rule.ks, rule.largest, rule.ratios
     tau, rho, delta, jump = rule.tau, rule.rho, rule.delta, rule.jump
     window, edge, end = reach.window, reach.edge, reach.end
     powers_below, powers_above = reach.powers_below, reach.powers_above
@@ -437,22 +502,25 @@ def walk(
 
     size = rel.shape[0]
     far = (87.0 if val.itemsize == 4 else 700.0) * temperature  # exp(-87) is 1.6e-38 in float32
-    seen = np.zeros(size, np.int64)  # scores at or above the current one, by level
-    lows, highs = starts[1:].copy(), starts[1:].copy()  # first in the window, first beyond it
-    begins = lows.copy()  # first counted in pairs
-    slopes = np.zeros(size)
-    total, equals = 0.0, case.present
+    for v in range(size):
+        seen[v] = 0
+        lows[v] = highs[v] = starts[v + 1]
+    total, equals = 0.0, case.positives
     down, up = 0.0, 0.0
-    for k in range(case.present - 1, -1, -1):
-        if k < equals:
-            equals = see_equals(val, lev, k, seen)
-        level = np.int64(lev[k])
-        if level == 0:
-            continue
-        p, s = spot[k], np.float64(val[k])
+    unseen = starts[1]  # scores of level 0 below the current one
+    for i in range(case.positives - 1, -1, -1):
+        k = positives[i]
+        level, p, s = np.int64(lev[k]), spot[k], np.float64(val[k])
+        while equals > 0 and val[positives[equals - 1]] >= val[k]:
+            equals -= 1
+            seen[lev[positives[equals]]] += 1
+        while unseen > 0 and by_level[unseen - 1] >= val[k]:
+            unseen -= 1
+        seen[0] = starts[1] - unseen
+        # neighbours share the edge below, where more pairs do no harm: fewer branches mispredicted
+        lowest = np.float64(val[positives[i & ~(SHARED - 1)]])
         if powers_below or powers_above:
-            down = down_of[p]
-            up = 1.0 / down
+            down, up = down_of[p], up_of[p]
         rank, shared = exact_counts(level, rel, smooth, seen)
         top = size if smooth else level
         for v in range(top):
@@ -465,13 +533,18 @@ def walk(
                 number = max(np.float64(grid_sums[v, p]), 0.0)
                 slope = max(np.float64(grid_slopes[v, p]), 0.0)
             else:
-                lo = edge_below(by_level, s, window, first, lows[v])
+                lo = edge_below(by_level, lowest, window, first, lows[v])
                 lows[v] = lo
                 lo = max(first, hi - ((hi - lo + 7) & ~7))  # rounded up to whole SIMD vectors
                 begins[v] = lo
-                number, slope = count_pairs(
-                    near, down_of, by_level, s, up, tau, single, lo, hi, slope_of
-                )
+                number, slope = 0.0, 0.0
+                if lo < hi:
+                    if single:
+                        number, slope = sigmoids(near, up, lo, hi, slope_of)
+                    elif up > 0.0:
+                        number, slope = sigmoids(down_of, up, lo, hi, slope_of)
+                    else:
+                        number, slope = sigmoids_each(by_level, s, tau, lo, hi, slope_of)
                 if powers_below:
                     more, steep = powers_of(below, lo + v, 0, down, b0, b1, b2, b3)
                     number += more
@@ -488,8 +561,9 @@ def walk(
             if smooth:
                 shared += number * min(rel[v], rel[level])
         value, weight = worth(
-            rank, shared, rel[level], scale, kind, ks, temperature, far, shares, found
-        )
+            rank, shared, rel[level], scale, kind,
+            ks, largest, ratios, temperature, far, shares, found,
+        )  # fmt: skip
         total += value
         for v in range(top):
             w = weight
@@ -512,16 +586,6 @@ def walk(
 
 
 @part
-def see_equals(val: Array, lev: Array, k: int, seen: Array) -> int:
-    """Count the scores equal to the k-th, the last of them; return the index of the first."""
-    s = val[k]
-    while k >= 0 and val[k] == s:
-        seen[lev[k]] += 1
-        k -= 1
-    return k + 1
-
-
-@part
 def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[float, float]:
     """The parts of the rank and of the shared relevance that are counted exactly."""
     if smooth:  # with the score's own step of a half, the rank starts at 1
@@ -534,18 +598,9 @@ def exact_counts(level: int, rel: Array, smooth: bool, seen: Array) -> tuple[flo
     return rank, shared
 
 
-@kernel
+@bare_kernel
 def count_rows(levels: Array, counts: Array) -> None:
     """Count the images of each level in each row, into (Q, L + 1)."""
     for i in range(levels.shape[0]):
         for level in range(counts.shape[1]):
             counts[i, level] = count_equal(levels[i], level)
-
-
-@fast
-def count_equal(levels: Array, level: int) -> int:
-    """Number of images of a level."""
-    found, wanted = np.int32(0), np.int8(level)
-    for j in range(levels.shape[0]):
-        found += np.int32(levels[j] == wanted)
-    return int(found)

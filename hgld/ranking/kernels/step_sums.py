@@ -18,6 +18,7 @@ Three methods give the same sums; each is used where it is cheapest:
   path back. For float32, and for steps that are smooth except where they are linear.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -57,36 +58,6 @@ def edge_below(val: Array, s: float, window: float, first: int, at: int) -> int:
     while at > first and np.float64(val[at - 1]) - s >= -window:
         at -= 1
     return at
-
-
-@part
-def count_pairs(
-    near: Array,
-    down: Array,
-    val: Array,
-    s: float,
-    up: float,
-    tau: float,
-    single: bool,
-    lo: int,
-    hi: int,
-    slope: Array,
-) -> tuple[float, float]:
-    """Sums over lo..hi of sigma and of its slope.
-
-    near, down: exp(-s / tau) in the scores' dtype, used if ``single``, and in float64; up: the
-    inverse for the score itself, 0 if there is none.
-    """
-    number, slopes = 0.0, 0.0
-    if lo >= hi:
-        return number, slopes
-    if single:
-        number, slopes = sigmoids(near, up, lo, hi, slope)
-    elif up > 0.0:
-        number, slopes = sigmoids(down, up, lo, hi, slope)
-    else:
-        number, slopes = sigmoids_each(val, s, tau, lo, hi, slope)
-    return number, slopes
 
 
 @fast
@@ -158,7 +129,8 @@ class Groups(NamedTuple):
     Args:
         val: (N,) scores.
         down: (N,) float64 exp(-s / tau) up to a factor of the row; 1 if the range is too wide.
-        near: (N,) the same in the scores' dtype.
+        up: (N,) float64 its inverse.
+        near: (N,) ``down`` in the scores' dtype.
         own: (N,) float64 slope of the loss.
         above: (N + L + 1, 3) float64 sums over the scores from here on: s, down, down^2.
         below: (N + L + 1, 2) float64 sums over the scores before: 1/down, 1/down^2.
@@ -168,6 +140,7 @@ class Groups(NamedTuple):
 
     val: Array
     down: Array
+    up: Array
     near: Array
     own: Array
     above: Array
@@ -178,11 +151,13 @@ class Groups(NamedTuple):
 
 def new_groups(size: int, num_levels: int, dtype: "np.dtype[np.floating]") -> Groups:
     """Allocate the buffers for a row of this many scores."""
-    each = (np.empty(size, kind) for kind in (dtype, np.float64, dtype, np.float64))
+    kinds = dtype, np.float64, np.float64, dtype, np.float64
+    each = (np.empty(size, kind) for kind in kinds)
     lists = (np.empty((size + num_levels + 1, width)) for width in (3, 2, 3, 2))
     return Groups(*each, *lists)
 
 
+@lru_cache(maxsize=16)
 def fit_tail(edge: float) -> Array:
     """Coefficients of x and x^2 that fit x / (1 + x) and x / (1 + x)^2 on x in 0..exp(-edge)."""
     high = np.exp(-edge)
@@ -209,6 +184,8 @@ def exponentials(tau: float, low: float, span: float, row: SortedRow, groups: Gr
             e = start * QUARTERS[quarter] * small_exp(np.float64(quarter) * 0.25 - place)
             groups.down[p] = e
             groups.near[p] = e
+    for p in range(row.starts[row.starts.shape[0] - 1]):
+        groups.up[p] = 1.0 / groups.down[p]
 
 
 @part
@@ -221,43 +198,38 @@ def small_exp(x: float) -> float:
 
 
 @inner
-def prepare_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
+def prepare_sums(reach: Reach, smooth: bool, row: SortedRow, groups: Groups) -> None:
     """Compute the running sums of each level, and clear the slopes to be accumulated."""
     groups.own[: row.starts[row.starts.shape[0] - 1]] = 0.0
-    for v in range(row.counts.shape[0]):
+    for v in range(row.counts.shape[0] - 1 + smooth):  # nothing is finer than the last level
         first, last = row.starts[v], row.starts[v + 1]
         a, b = first + v, last + v + 1
         groups.to_below[a:b] = 0.0
         groups.to_above[a:b] = 0.0
-        sum_values(groups.val[first:last], groups.above[a:b])
-        if reach.powers_below:
-            sum_below(groups.down[first:last], groups.below[a:b])
+        val, up = groups.val[first:last], groups.up[first:last]
+        sum_sides(val, up, groups.above[a:b], groups.below[a:b])
         if reach.powers_above:
             sum_above(groups.down[first:last], groups.above[a:b])
 
 
 @inner
-def sum_below(down: Array, below: Array) -> None:
-    """Running sums of 1/down and its square over the scores before each index."""
-    a, b = 0.0, 0.0
-    for p in range(down.shape[0]):
+def sum_sides(val: Array, up: Array, above: Array, below: Array) -> None:
+    """Running sums of scores from each index on, and of ``up`` and its square before each index.
+
+    Both in one loop, since each sum waits for its last.
+    """
+    last = val.shape[0]
+    s, a, b = 0.0, 0.0, 0.0
+    for p in range(last):
+        above[last - p, 0] = s
+        s += np.float64(val[last - 1 - p])
         below[p, 0] = a
         below[p, 1] = b
-        x = 1.0 / down[p]
-        a += x
-        b += x * x
-    below[down.shape[0], 0] = a
-    below[down.shape[0], 1] = b
-
-
-@inner
-def sum_values(val: Array, above: Array) -> None:
-    """Running sums of scores from each index on."""
-    s = 0.0
-    above[val.shape[0], 0] = 0.0
-    for p in range(val.shape[0] - 1, -1, -1):
-        s += np.float64(val[p])
-        above[p, 0] = s
+        a += up[p]
+        b += up[p] * up[p]
+    above[0, 0] = s
+    below[last, 0] = a
+    below[last, 1] = b
 
 
 @inner
@@ -291,37 +263,32 @@ def leave_powers(
 
 
 @inner
-def add_sums(reach: Reach, row: SortedRow, groups: Groups) -> None:
+def add_sums(reach: Reach, smooth: bool, row: SortedRow, groups: Groups) -> None:
     """Add to each score's slope the weights that positives assigned to it."""
-    for v in range(row.counts.shape[0]):
+    for v in range(row.counts.shape[0] - 1 + smooth):
         first, last = row.starts[v], row.starts[v + 1]
         a, b = first + v, last + v + 1
-        own, down = groups.own[first:last], groups.down[first:last]
-        add_flat(groups.to_above[a:b], own)
-        if reach.powers_below:
-            add_from_above(groups.to_below[a:b], down, own)
+        own, up = groups.own[first:last], groups.up[first:last]
+        add_sides(groups.to_above[a:b], groups.to_below[a:b], up, own)
         if reach.powers_above:
-            add_from_below(groups.to_above[a:b], down, own)
+            add_from_below(groups.to_above[a:b], groups.down[first:last], own)
 
 
 @inner
-def add_flat(left: Array, own: Array) -> None:
-    """Slopes of the linear part; each weight is stored at its first score."""
-    run = 0.0
-    for p in range(own.shape[0]):
-        run += left[p, 0]
+def add_sides(to_above: Array, to_below: Array, up: Array, own: Array) -> None:
+    """Slopes of the linear part, and those by powers of x below, both in one loop.
+
+    A weight for the scores from an index on is stored there, one for those before it, too.
+    """
+    last = own.shape[0] - 1
+    run, a, b = 0.0, 0.0, 0.0
+    for p in range(last + 1):
+        run += to_above[p, 0]
         own[p] += run
-
-
-@inner
-def add_from_above(left: Array, down: Array, own: Array) -> None:
-    """Slopes by powers of x; each weight is stored one after its last score."""
-    a, b = 0.0, 0.0
-    for p in range(own.shape[0] - 1, -1, -1):
-        a += left[p + 1, 0]
-        b += left[p + 1, 1]
-        up = 1.0 / down[p]
-        own[p] += (a + b * up) * up
+        q = last - p
+        a += to_below[q + 1, 0]
+        b += to_below[q + 1, 1]
+        own[q] += (a + b * up[q]) * up[q]
 
 
 @inner
