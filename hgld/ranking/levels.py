@@ -181,11 +181,11 @@ def at_least(levels: Tensor, at: int) -> Tensor:
     """
     check_count(level=at)
     _check_table(levels)
-    if levels.dtype == torch.int8:  # its arithmetic is 5 to 10 times as fast as bools
-        at = min(at, 127)
+    if levels.dtype == torch.int8 and at <= 127:  # 5 to 10 times as fast as bools
         found = levels.clamp(-1, at)
         return (found - (at - 1)).clamp_(min=0).add_(found.clamp_(max=0))
-    return (levels >= at).to(torch.int8) - (levels < 0).to(torch.int8)
+    # torch would wrap a number that the levels' type does not have
+    return (levels.long() >= at).to(torch.int8) - (levels < 0).to(torch.int8)
 
 
 def count_levels(levels: Tensor, num_levels: int) -> Tensor:

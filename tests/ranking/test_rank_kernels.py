@@ -136,6 +136,15 @@ def test_a_cut_off_that_found_more_than_it_counts_gives_no_gradient() -> None:
     assert (truth[0] - free[0]).abs().max() > 0.1, "no cut-off was full"
 
 
+@pytest.mark.parametrize("temperature", [0.05, 0.1, 1.0])  # of the first, exponentials overflow
+@pytest.mark.parametrize("step", [UpperStep(), SigmoidStep()], ids=str)
+def test_cut_offs_that_are_far_apart_are_exact(step, temperature) -> None:
+    scores, levels = random_pairs(13, queries=20, gallery=90)
+    smooth = isinstance(step, SigmoidStep)
+    goal = Goal("recall", step, smooth, (1, 3, 50), temperature=temperature)
+    agree(*both(scores, levels, goal, 3), 1e-12, 1e-10)
+
+
 GRID_GOALS = [goal_of(kind, step) for kind in GOALS for step in (UpperStep(), SigmoidStep())]
 
 

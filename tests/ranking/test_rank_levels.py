@@ -64,6 +64,15 @@ def test_weights_that_do_not_sum_to_one_are_refused() -> None:
         levels.weighted_relevance(torch.tensor([[1]]), [0.5])
 
 
+@pytest.mark.parametrize("at", [1, 2, 126, 127, 128, 200, 300])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int64])
+def test_at_least_compares_levels_of_any_type(at: int, dtype: torch.dtype) -> None:
+    table = torch.tensor([[-1, 0, 1, 2, 3, 126, 127]], dtype=dtype)
+    found = levels.at_least(table, at)
+    assert found.dtype == torch.int8
+    assert found.tolist() == [[-1, *(int(level >= at) for level in (0, 1, 2, 3, 126, 127))]]
+
+
 def test_at_least_keeps_what_is_absent_absent() -> None:
     assert levels.at_least(torch.tensor([[2, 1, 0, -1]]), 2).tolist() == [[1, 0, 0, -1]]
 
