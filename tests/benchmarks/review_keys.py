@@ -26,7 +26,7 @@ model in the order of the sheet, and in the order of images x chance that the su
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -85,7 +85,6 @@ def replay(
     sheet: pd.DataFrame,
     wanted: list[str],
     model: ValueModel,
-    prior: Sequence[float],
     sure: float = SURE,
 ) -> Replay:
     """Decide the values of a sheet from its first row to its last."""
@@ -97,7 +96,7 @@ def replay(
     done: list[int] = []
     left_out: set[int] = set()
     found = Replay()
-    calibration = np.array(prior)
+    calibration = np.array(CALIBRATION)
 
     def suggested(i: int) -> tuple[int, float]:
         if exact[i] >= 0:
@@ -123,7 +122,7 @@ def replay(
         chances, measured = predict(x, weights, examples)
         best = chances.argmax(axis=1)
         if found.seen:
-            calibration = calibrate(*map(np.array, zip(*found.seen.values(), strict=True)), prior)
+            calibration = calibrate(*map(np.array, zip(*found.seen.values(), strict=True)))
         trust = 1 / (1 + np.exp(-measured @ calibration))
         ranked = sorted((suggested(i)[1], i) for i in waiting if i not in left_out)
         listed = [i for chance, i in ranked if chance >= SURE]
@@ -215,9 +214,9 @@ class Case:
     wanted: list[str]
     model: ValueModel
 
-    def replay(self, prior: Sequence[float] = CALIBRATION) -> Replay:
+    def replay(self) -> Replay:
         """Decide all values."""
-        return replay(self.sheet, self.wanted, self.model, prior)
+        return replay(self.sheet, self.wanted, self.model)
 
 
 def cases(data: Path) -> dict[str, Case]:
