@@ -29,7 +29,7 @@ from hgld.words import single_blanks
 
 RETRIES = 4  # of a task whose worker or node was lost, or that may pass on another node
 PIECE_BYTES = 64 << 20  # an object in Ray's store; the most of a task's input in memory at once
-QUEUED = 2  # tasks for each that can run: the next one's bytes arrive while one runs
+QUEUED = 3  # tasks for each that can run: bytes arrive meanwhile, and an autoscaler sees the demand
 PATIENCE_S = 300.0  # to wait for a node that can run a task after the last one was lost
 # of a stage, by Ray's name of what they reserve
 OPTIONS = {"CPU": "cpus_per_task", "GPU": "gpus_per_task", "memory": "memory_gb_per_task"}
