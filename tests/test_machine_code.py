@@ -19,7 +19,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(compiled, "MACHINE_CODE", tmp_path / "wheel")
     monkeypatch.setattr(compiled, "LEVEL", "here")
     monkeypatch.setattr(compiled, "KERNELS", [])
-    made = new_kernel()
+    _, made = new_kernels()
     assert made(3.0) == 0.75
     store = compiled.machine_code(made.py_func, tmp_path / "wheel/here")
     (tmp_path / "wheel/here").mkdir(parents=True)
@@ -29,7 +29,9 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def new_kernel() -> Any:
+def new_kernels() -> tuple[Any, Any]:
+    """A function within kernels, and a kernel that calls it."""
+
     @compiled.inner
     def half(x: float) -> float:
         return x / 2.0
@@ -38,15 +40,26 @@ def new_kernel() -> Any:
     def quarter(x: float) -> float:
         return half(half(x))
 
-    return quarter
+    return half, quarter
 
 
 def is_compiled(wheel: Path) -> bool:
-    found = new_kernel()
+    _, found = new_kernels()
     assert found(3.0) == 0.75
     kept = any(wheel.glob("empty/*/*.nbc"))
     assert kept == (not found.stats.cache_hits)
     return kept
+
+
+def test_a_kernel_is_kept_in_one_file_with_all_that_it_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    half, quarter = new_kernels()
+    assert (half(3.0), quarter(3.0)) == (1.5, 0.75)
+    assert [file.name.split("-")[0] for file in tmp_path.rglob("*.nbc")] == [
+        "test_machine_code.new_kernels.locals.quarter"
+    ]
 
 
 def test_a_kernel_in_the_wheel_is_not_compiled(wheel: Path) -> None:
@@ -54,7 +67,7 @@ def test_a_kernel_in_the_wheel_is_not_compiled(wheel: Path) -> None:
 
 
 def test_another_signature_is_compiled(wheel: Path) -> None:
-    assert new_kernel()(3) == 0.75
+    assert new_kernels()[1](3) == 0.75
     assert any(wheel.glob("empty/*/*.nbc"))
 
 
@@ -82,7 +95,7 @@ def test_a_kernel_of_another_python_is_compiled(wheel: Path, monkeypatch) -> Non
 
 def test_kernels_of_the_wheel_need_no_writable_folder(wheel: Path, monkeypatch) -> None:
     monkeypatch.setattr(config, "CACHE_LOCATOR_CLASSES", "IPythonCacheLocator")  # finds none
-    assert new_kernel()(3.0) == 0.75  # a warning would be an error
+    assert new_kernels()[1](3.0) == 0.75  # a warning would be an error
 
 
 @pytest.mark.parametrize(

@@ -222,23 +222,6 @@ def test_a_kernel_is_compiled_anew_when_any_file_with_kernels_changes(
     assert compiled._stamp() != before
 
 
-def test_a_kernel_is_kept_in_one_file_with_all_that_it_calls(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-
-    @compiled.inner
-    def half(x: float) -> float:
-        return x / 2.0
-
-    @compiled.kernel
-    def quarter(x: float) -> float:
-        return half(half(x))
-
-    assert (half(3.0), quarter(3.0)) == (1.5, 0.75)
-    assert [file.name.split("-")[0] for file in tmp_path.rglob("*.nbc")] == [
-        "test_rank_kernels.test_a_kernel_is_kept_in_one_file_with_all_that_it_calls.locals.quarter"
-    ]
-
-
 def test_kept_kernels_that_know_a_class_of_another_name_are_compiled_anew(tmp_path) -> None:
     file = run_rows._cache._cache_file
     index = tmp_path / file._index_name
