@@ -637,7 +637,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     for row in found.differences:
         ends = f"{100 * row.low:+z.1f} to {100 * row.high:+z.1f}" + " *" * row.is_sure
         interval = "-" if math.isnan(row.low) else ends
-        numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+8.1f}"
+        numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+z8.1f}"
         counts = f"{row.gained:,}/{row.lost:,}"
         p = "" if row.p is None else f"{'-' if math.isnan(row.p) else format(row.p, '.2g'):>8}"
         yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}{p}"

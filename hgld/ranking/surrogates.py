@@ -31,7 +31,6 @@ from hgld.ranking import levels as grades
 from hgld.ranking.checks import check_choice, check_count, check_finite, check_positive
 from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, has_triton
-from hgld.ranking.levels import check_pairs
 from hgld.ranking.steps import SigmoidStep, Step, chosen
 
 KS = (1, 2, 4, 8, 16)
@@ -594,7 +593,7 @@ def soft_bin_ap(
         >>> soft_bin_ap(torch.tensor([[1.0, -1.0]]), torch.tensor([[1, 0]])).tolist()
         [0.0]
     """
-    scores = check_pairs(scores, levels)
+    scores = grades.check_pairs(scores, levels)
     check_count(bins=bins)
     check_finite(low=low, high=high)
     if bins < 2 or not low < high:
