@@ -7,8 +7,9 @@ only pass through and notices are dropped, so that a stage never prints.
 
 import os
 import signal
+import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -19,7 +20,7 @@ from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running, set_forkserver_preload
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from hgld.errors import Resumable
 from hgld.ray_tasks import Reserve, run_on_cluster
@@ -199,26 +200,30 @@ def map_tasks(
         finished = True
         return results
     except (KeyboardInterrupt, SystemExit):  # a stop request waits for no task of minutes
-        _kill(workers)
+        _kill(workers._processes)
         raise
     except BrokenProcessPool:
         # The executor ends the others by SIGTERM, which they ignore, and waits for them; they may
         # wait for a lock that the dead one holds.
-        _kill(workers)
+        _kill(workers._processes)
         raise Resumable(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
-    finally:  # after an error, wait: no worker may still write when the caller reports it
-        try:
-            workers.shutdown(wait=not finished, cancel_futures=True)
+    finally:
+        manager: Any = workers._executor_manager_thread
+        running = workers._processes
+        workers.shutdown(wait=False, cancel_futures=True)
+        try:  # after an error, wait: no worker may still write when the caller reports it
+            while not finished and manager is not None and manager.is_alive():
+                time.sleep(0.02)  # Python takes a thread as ended if a signal interrupts its join
         except (KeyboardInterrupt, SystemExit):
-            _kill(workers)  # else Python would wait for them as it ends
+            _kill(running)  # else Python would wait for them as it ends
             raise
 
 
-def _kill(workers: ProcessPoolExecutor) -> None:
-    for process in workers._processes.values():
+def _kill(processes: Mapping[int, BaseProcess]) -> None:
+    for process in list(processes.values()):
         process.kill()
 
 

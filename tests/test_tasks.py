@@ -48,7 +48,8 @@ def fail_or_sleep(seconds: int) -> None:
 @pytest.mark.parametrize("first", [50, 0], ids=["at work", "after an error"])
 def test_a_stop_request_does_not_wait_for_the_tasks_that_run(tmp_path: Path, first: int) -> None:
     code = f"""if True:
-        import os, signal, threading, time
+        import atexit, os, signal, threading, time
+        from concurrent.futures import process
         from hgld import cli
         from hgld.tasks import map_tasks
         from tests.test_tasks import fail_or_sleep
@@ -57,6 +58,13 @@ def test_a_stop_request_does_not_wait_for_the_tasks_that_run(tmp_path: Path, fir
                 time.sleep(0.05)
             time.sleep(1)  # until the error is known, too
             os.kill(os.getpid(), signal.SIGTERM)
+        class Slow(process._ExecutorManagerThread):
+            def run(self):
+                atexit.register(os.write, 2, b"ended before its threads: semaphores may leak")
+                super().run()
+                time.sleep(1)
+                atexit.unregister(os.write)
+        process._ExecutorManagerThread = Slow
         @cli.app.command("work")
         def work():
             threading.Thread(target=stop).start()
