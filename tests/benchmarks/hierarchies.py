@@ -237,7 +237,8 @@ def sets(nouns: Nouns) -> Iterator[NamedSet]:
             for row in csv.DictReader(file)
             for name in row["classes"].split(";")
         ]
-    yield named("CIFAR-100", *zip(*pairs, strict=True), nouns)
+    names, groups = zip(*pairs, strict=True)
+    yield named("CIFAR-100", names, groups, nouns)
     if nouns.senses:
         from torchvision.datasets import Flowers102  # once hgld.model has installed its hook
 

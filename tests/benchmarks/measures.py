@@ -289,7 +289,7 @@ def two_threads(size: int = 1024, gallery: int = 60_000, queries: int = 128) -> 
         f"sup_h_ap B={size}": kernel_work("sup_h_ap", scores, levels),
         f"smooth_ap coarse B={size}": kernel_work("smooth_ap coarse", scores, levels),
         f"metric suite N={gallery}": suite_work(*given),
-        f"evaluate N={gallery}": lambda: metrics.evaluate(*given, SUITE),
+        f"evaluate N={gallery}": lambda: metrics.evaluate(*given, SUITE),  # type: ignore[call-arg]
     }
     every = {
         (name, threads): partial(on_threads, threads, work)

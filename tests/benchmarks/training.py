@@ -121,12 +121,13 @@ def _bare(data: TrainingData, options: TrainOptions, steps: int) -> None:
         worker.start()
     for worker in workers:
         worker.join()
+    assert not any(worker.exitcode for worker in workers), "the bare work failed"
 
 
 def _work(data: TrainingData, batches: list[list[int]]) -> None:
     """Read, decode, augment, drop."""
     torch.set_num_threads(1)
-    images = ShardImages(data.folder, data.rows, training_transform(CONFIG))
+    images = ShardImages(data.folder, data.images, training_transform(CONFIG))
     for batch in batches:
         for row in batch:
             images[row]
