@@ -102,8 +102,8 @@ def blocked_for_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore_requests(_: int = 0) -> None:
+def ignore_requests(numbers: Iterable[int] = REQUESTS) -> None:
     """Ignore stop requests: in a worker, which its parent stops, or in an exiting process."""
-    for number in REQUESTS:
+    for number in numbers:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, REQUESTS)

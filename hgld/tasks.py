@@ -7,7 +7,6 @@ only pass through and notices are dropped, so that a stage never prints.
 
 import os
 import signal
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ProcessPoolExecutor
@@ -20,11 +19,11 @@ from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running, set_forkserver_preload
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from hgld.errors import Resumable
 from hgld.ray_tasks import Reserve, run_on_cluster
-from hgld.stopping import blocked_for_children, ignore_requests
+from hgld.stopping import REQUESTS, blocked_for_children, ignore_requests
 
 Item = TypeVar("Item")
 Task = TypeVar("Task")
@@ -192,7 +191,7 @@ def map_tasks(
         return [function(task) for task in track(tasks, label, len(tasks))]
     context, environment = prepare_workers(function.__module__), dict(os.environ)
     workers = ProcessPoolExecutor(min(processes, len(tasks)), context, _serve, (environment,))
-    finished = False
+    running, finished = workers._processes, False
     try:
         with blocked_for_children():
             mapped = workers.map(function, tasks)
@@ -200,23 +199,19 @@ def map_tasks(
         finished = True
         return results
     except (KeyboardInterrupt, SystemExit):  # a stop request waits for no task of minutes
-        _kill(workers._processes)
+        _kill(running)
         raise
     except BrokenProcessPool:
         # The executor ends the others by SIGTERM, which they ignore, and waits for them; they may
         # wait for a lock that the dead one holds.
-        _kill(workers._processes)
+        _kill(running)
         raise Resumable(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
-    finally:
-        manager: Any = workers._executor_manager_thread
-        running = workers._processes
-        workers.shutdown(wait=False, cancel_futures=True)
-        try:  # after an error, wait: no worker may still write when the caller reports it
-            while not finished and manager is not None and manager.is_alive():
-                time.sleep(0.02)  # Python takes a thread as ended if a signal interrupts its join
+    finally:  # after an error, wait: no worker may still write when the caller reports it
+        try:
+            workers.shutdown(wait=not finished, cancel_futures=True)
         except (KeyboardInterrupt, SystemExit):
             _kill(running)  # else Python would wait for them as it ends
             raise
@@ -237,17 +232,18 @@ def start_aside(function: Callable[[], object]) -> BaseProcess:
 
 
 def _run_aside(function: Callable[[], object]) -> None:
-    _serve(dict(os.environ))
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which it ends with its parent
+    # SIGTERM ends it with its parent, also one that came while this process started
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _serve(dict(os.environ), (signal.SIGINT, signal.SIGHUP))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
     function()
 
 
-def _serve(environment: dict[str, str]) -> None:
+def _serve(environment: dict[str, str], ignored: Iterable[int] = REQUESTS) -> None:
     """Prepare a worker: exit when the main process is gone, even by SIGKILL."""
-    ignore_requests()
+    ignore_requests(ignored)
     os.environ.clear()
     os.environ.update(environment)  # it may have changed since the process that forks was started
     Thread(target=_end_with_parent, daemon=True).start()

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def fail_or_sleep(seconds: int) -> None:
     time.sleep(seconds)
 
 
-@pytest.mark.parametrize("first", [50, 0], ids=["at work", "after an error"])
+@pytest.mark.parametrize("first", [600, 0], ids=["at work", "after an error"])
 def test_a_stop_request_does_not_wait_for_the_tasks_that_run(tmp_path: Path, first: int) -> None:
     code = f"""if True:
         import atexit, os, signal, threading, time
@@ -68,11 +69,11 @@ def test_a_stop_request_does_not_wait_for_the_tasks_that_run(tmp_path: Path, fir
         @cli.app.command("work")
         def work():
             threading.Thread(target=stop).start()
-            map_tasks(fail_or_sleep, [{first}, 50, 50], "Work", 2)
+            map_tasks(fail_or_sleep, [{first}, 600, 600], "Work", 2)
         cli.main()"""
     command = [sys.executable, "-c", code, "work"]
     environment = {**os.environ, "BEGUN": str(tmp_path / "begun")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     says = "hgld: stopped by SIGTERM; the same command goes on from here\n"
     assert (done.returncode, done.stderr) == (75, says)
 
@@ -95,7 +96,7 @@ def test_an_idle_worker_that_dies_leaves_nobody_waiting(tmp_path: Path) -> None:
         "except Resumable as error: print(error)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith("Work: a worker process died")
 
 
@@ -125,6 +126,13 @@ def test_a_fault_in_a_task_ends_the_others_before_it_is_told(tmp_path: Path) -> 
     after = len(list(tmp_path.iterdir()))
     time.sleep(0.3)
     assert len(list(tmp_path.iterdir())) == after < 399
+
+
+def test_work_aside_ends_with_its_parent_also_while_it_starts() -> None:
+    process = start_aside(partial(time.sleep, 600))
+    process.terminate()
+    process.join(300)
+    assert process.exitcode == -signal.SIGTERM
 
 
 def test_work_aside_has_a_process_of_its_own(tmp_path: Path) -> None:

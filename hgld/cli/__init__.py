@@ -8,9 +8,10 @@ import gc
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from itertools import groupby
-from threading import Timer
 from typing import Annotated, Any
 
 import typer
@@ -83,6 +84,7 @@ def main() -> None:
     sys.unraisablehook = _repeat_dropped
     code = guarded(app)
     ignore_requests()  # as Python ends, any other handler is undone
+    _wait_for_threads()
     if "duckdb" not in sys.modules:  # it reports each of its objects that is not found then
         gc.freeze()  # else Python searches all objects for garbage as it ends: with torch for 1.5 s
     sys.exit(guarded(_flush) or code)
@@ -104,9 +106,18 @@ def _repeat_dropped(found: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(found)
         return
     number = signal.SIGTERM if isinstance(found.exc_value, _Stopped) else signal.SIGINT
-    again = Timer(REPEATED_S, os.kill, (os.getpid(), number))
+    again = threading.Timer(REPEATED_S, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
+
+
+def _wait_for_threads() -> None:
+    """Wait for threads that Python takes as ended, since a stop request interrupted their join.
+
+    Before Python 3.13 it would end beneath them: they abort the process, or leak semaphores.
+    """
+    while any(not (one.daemon or one.is_alive()) for one in threading.enumerate()):
+        time.sleep(0.02)
 
 
 def _flush() -> None:

@@ -137,9 +137,12 @@ def index_tars(folder: Path, pattern: str, state: Path) -> Iterator[pa.Table]:
             f"{folder}: no tar matches '{pattern}'; correct the pattern, or set it to '' if "
             "this part is missing"
         )
-    with ThreadPoolExecutor(2) as threads:
+    threads = ThreadPoolExecutor(2)
+    try:
         tables = threads.map(partial(_index_tar, folder=folder, state=state), tars)
         yield from track(tables, "Reading tars", len(tars))
+    finally:  # after a stop request or an error, no further tar is read
+        threads.shutdown(cancel_futures=True)
 
 
 def _index_tar(tar: Path, folder: Path, state: Path) -> pa.Table:

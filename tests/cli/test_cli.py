@@ -477,12 +477,38 @@ def test_a_request_within_a_finalizer_is_heard_after_it(name: str, code: int) ->
         @cli.app.command("work")
         def work():
             Last()
-            time.sleep(60)
+            time.sleep(600)
         cli.main()"""
     given = [sys.executable, "-c", work, "work"]
-    done = subprocess.run(given, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(given, capture_output=True, text=True, timeout=300)
     assert done.returncode == code
     assert re.fullmatch(r"hgld: .*; the same command goes on from here\n", done.stderr)
+
+
+def test_a_request_that_interrupts_the_wait_for_a_thread_does_not_end_python_beneath_it() -> None:
+    """Before 3.13, Python takes a thread as ended if a signal interrupts its join."""
+    code = """if True:
+        import atexit, os, signal, threading, time
+        from concurrent.futures import ThreadPoolExecutor
+        from hgld import cli
+        asked, done = threading.Event(), []
+        def ask():
+            os.kill(os.getpid(), signal.SIGTERM)
+            asked.set()
+        def work():
+            asked.wait()
+            time.sleep(1)
+            done.append(True)
+        def command():
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(work)
+                threading.Timer(0.5, ask).start()  # the end of the block waits by now
+        atexit.register(lambda: print(done))
+        cli.app = command
+        cli.main()"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    says = "hgld: stopped by SIGTERM; the same command goes on from here\n"
+    assert (found.returncode, found.stdout, found.stderr) == (75, "[True]\n", says)
 
 
 def test_what_nohup_has_told_to_ignore_is_ignored() -> None:

@@ -1,6 +1,8 @@
 import io
 import os
 import tarfile
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +12,7 @@ import pytest
 from hgld.errors import InvalidData
 from hgld.shards.tar import scan_tar
 from hgld.sources import gldv2
+from hgld.tasks import watched_by
 from tests.sources.made_set import write_tar
 
 
@@ -198,3 +201,25 @@ def test_a_tar_that_changed_with_its_size_and_time_kept_is_scanned_again(tmp_pat
     os.utime(path, ns=times)
     found = index_tars(tmp_path, "x.tar", tmp_path / "state")
     assert found["image_id"].tolist() == ["efgh"]
+
+
+def test_of_many_tars_no_further_one_is_read_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sink(items: Iterable[int], *_: object) -> Iterator[int]:
+        yield from (item for item in items)  # closes none, as the bar of the command line
+
+    def look(tar: Path, **_: object) -> pa.Table:
+        read.append(tar)
+        time.sleep(0.005)
+        return pa.table({})
+
+    read: list[Path] = []
+    for number in range(2000):
+        (tmp_path / f"{number}.tar").touch()
+    monkeypatch.setattr(gldv2, "_index_tar", look)
+    with watched_by(sink):
+        tables = gldv2.index_tars(tmp_path, "*.tar", tmp_path)
+        next(tables)
+        tables.close()
+    assert len(read) < 2000
