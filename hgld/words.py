@@ -19,23 +19,25 @@ WHICH = (
 )
 
 
-def count_text(number: int, noun: str, plural: str = "") -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless the count is 1.
 
     Example:
         >>> count_text(1, "value"), count_text(1234, "value"), count_text(0, "class")
         ('1 value', '1,234 values', '0 classes')
     """
-    return f"{number:,} {noun if number == 1 else plural or plural_text(noun)}"
+    return f"{number:,} {noun if number == 1 else plural_text(noun)}"
 
 
 def plural_text(noun: str) -> str:
     """Return the plural of a regular noun.
 
     Example:
-        >>> plural_text("landmark"), plural_text("class")
-        ('landmarks', 'classes')
+        >>> plural_text("landmark"), plural_text("class"), plural_text("query")
+        ('landmarks', 'classes', 'queries')
     """
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
     return noun + ("es" if noun.endswith("s") else "s")
 
 

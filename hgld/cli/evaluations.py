@@ -354,7 +354,7 @@ def score(
     for usage, mean in found.mean.items():
         typer.echo(f"{'mAP@100 ' + usage:<{NAME}}{100 * mean:>7.2f}")
     missing = f"; {len(found.missing):,} are not in the submission and count 0"
-    queries = count_text(len(found.per_query), "query", "queries")
+    queries = count_text(len(found.per_query), "query")
     typer.echo(f"{queries}{missing if found.missing else ''}")
     if not any(found.per_query.values()):  # no error: the solution does not list the gallery
         typer.echo("no relevant image is found; compare the ids with the solution, and the order")
@@ -547,7 +547,7 @@ def duplicates(
     compared = {*pair[1:]} or {*splits} - {*TRAINED}
     images = count_text(sum(len(splits[name][0]) for name in compared), kind)
     paired = len(found[["evaluated_split", "evaluated_id"]].drop_duplicates())
-    pairs_text = count_text(len(found), "pair", "pairs")
+    pairs_text = count_text(len(found), "pair")
     typer.echo(f"{pairs_text} with {paired:,} of {images}, cosine {cosine:g} or more")
 
 
@@ -585,7 +585,7 @@ def _read_sides(
 def _print_measures(found: "FileResult") -> None:
     result = found.result
     against = "all others" if found.open_set else f"{result.gallery:,} gallery images"
-    queries = count_text(result.queries, "query", "queries")
+    queries = count_text(result.queries, "query")
     typer.echo(f"{queries} against {against}; {' > '.join(found.levels)}")
     for level, count in found.unmatched.items():
         if count:
@@ -603,7 +603,7 @@ def _print_measures(found: "FileResult") -> None:
 
 
 def _print_draws(found: "DrawnResult") -> None:
-    queries = count_text(found.queries, "query", "queries")
+    queries = count_text(found.queries, "query")
     images = count_text(found.gallery, "gallery image")
     typer.echo(f"{queries} against {images}, one a class; {' > '.join(found.levels)}")
     facts = found.facts()
@@ -618,7 +618,7 @@ def _print_draws(found: "DrawnResult") -> None:
 def _shared(found: "Comparison", split: str = "") -> str:
     """Return the number of queries in both, and of those with a value of the metric."""
     of, known = f" of {split}" * bool(split), len(found.by_query)
-    text = f"{count_text(found.shared, 'query', 'queries')}{of} in both"
+    text = f"{count_text(found.shared, 'query')}{of} in both"
     have = "has" if known == 1 else "have"
     return text + f", of which {known:,} {have} a value of {found.metric}" * (known < found.shared)
 

@@ -117,7 +117,7 @@ def find_entry(entries: Sequence[Entry], asked: str) -> Entry:
         if asked in (str(entry.number), entry.id):
             return entry
     near = nearest(asked, [entry.id for entry in entries])
-    total = count_text(len(entries), "entry", "entries")
+    total = count_text(len(entries), "entry")
     raise UsageError(f"no entry {asked} in the log of {total}; `hgld reviews log` lists them{near}")
 
 
