@@ -35,6 +35,8 @@ from hgld.artifacts.catalogue import (
     SPLITS,
     columns_of,
     declared_table,
+    records,
+    table_of,
 )
 from hgld.artifacts.csv_files import (
     edit_csv,
@@ -108,12 +110,14 @@ __all__ = [
     "read_header",
     "read_plain_pickle",
     "read_sealed",
+    "records",
     "require_file",
     "require_folder",
     "row_in_file",
     "rows_in_file",
     "size_of_file",
     "sql_text",
+    "table_of",
     "write_csv",
     "write_file",
     "write_query",

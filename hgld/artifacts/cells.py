@@ -1,4 +1,4 @@
-r"""Escaping of text cells against formula injection and type conversion in spreadsheets.
+r"""Text cells: single blanks, and escaping against formulas and type conversion in spreadsheets.
 
 A spreadsheet runs text that looks like a formula (labels come from a public wiki), and converts
 text that looks like a number, date or truth value: ``007`` would lose its zeros. A leading
@@ -9,6 +9,8 @@ import re
 
 import pandas as pd
 
+from hgld.words import single_blanks
+
 _MONTH = r"(?:jan|feb|m[aä]r|mrz|apr|ma[iy]|ju[nl]|jui|aug|ao[uû]|sep|o[ck]t|nov|de[cz]|f[eé]v|avr)"
 _NUMBER = r"[\d\s.,:/%€$£()'+\-]*\d[\d\s.,:/%€$£()'+\-]*(?:e[+\-]?\d+)?"
 _DATE = rf"\d{{1,4}}[\s./\-]*{_MONTH}\w*\W*\d*|{_MONTH}\w*[\s./\-]*\d[\d\s,./\-]*"
@@ -18,6 +20,11 @@ _CHANGED = re.compile(rf"'*{_ODD}", re.IGNORECASE | re.DOTALL)
 _SIGNED = r"[+\-＋－]\s*[\d.,]+"  # a signed number, which is not a formula
 _FORMULA = re.compile(rf"'*(?!{_SIGNED}$)[=+\-@\t\r\x00＝＋－＠].*", re.DOTALL)
 _GUARDED = re.compile(rf"'+{_ODD}", re.IGNORECASE | re.DOTALL)
+
+
+def single_blanks_all(column: "pd.Series[str]") -> "pd.Series[str]":
+    """Return ``single_blanks`` of each cell; each distinct text is worked on once."""
+    return column.map({text: single_blanks(text) for text in column.unique()}).astype("str")
 
 
 def guard(cell: str) -> str:

@@ -45,7 +45,7 @@ def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> P
 
 def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
     """Return the page of links; ``live`` is for the page of a server."""
-    from hgld.review.page.render import render_links
+    from hgld.review.page import render_links
 
     workspace = runner.workspace
     return render_links(
@@ -62,7 +62,7 @@ def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> s
 def link_photos(runner: Runner) -> pd.DataFrame:
     """Return the photos of the page of links: those that the pipeline would export, by class."""
     from hgld.artifacts.cells import unguard
-    from hgld.review.page.render import photos_of_classes
+    from hgld.review.page import photos_of_classes
 
     landmarks = runner.read("landmarks", runner.stage("link"))
     names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)

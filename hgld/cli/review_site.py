@@ -12,8 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hgld.artifacts import atomic_path, file_stamp
-from hgld.artifacts.columns import records
+from hgld.artifacts import atomic_path, file_stamp, records
 from hgld.cli.review_actions import (
     add_comment,
     edit_taxonomy,
@@ -38,7 +37,7 @@ from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import load_function
 from hgld.review.commons_photos import CommonsPhotos
 from hgld.review.live_decisions import LiveDecisions, State
-from hgld.review.page.render import taxonomy_facts
+from hgld.review.page import taxonomy_facts
 from hgld.review.photos import PhotoReader, choose_images
 from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions

@@ -14,8 +14,7 @@ import networkx as nx
 import pandas as pd
 from networkx import DiGraph as Tree
 
-from hgld.artifacts import ID_SPACES
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import ID_SPACES, records, table_of
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
 from hgld.shards.classes import number_classes

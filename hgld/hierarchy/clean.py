@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import BY_LANDMARK, ID_SPACES, SPACE_OF_SPLIT, columns_of
-from hgld.artifacts.columns import single_blanks_all
+from hgld.artifacts.cells import single_blanks_all
 from hgld.config import CleanOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.tasks import say

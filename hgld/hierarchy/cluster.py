@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 
-from hgld.artifacts import CHANGES, Vectors, columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import CHANGES, Vectors, columns_of, table_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys

@@ -18,7 +18,7 @@ from hashlib import sha256
 
 import pandas as pd
 
-from hgld.artifacts.columns import records
+from hgld.artifacts import records
 from hgld.words import nearest, single_blanks
 
 PLACING = ("keep", "move")

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from hgld.artifacts import VectorFile, Vectors
-from hgld.artifacts.columns import records
+from hgld.artifacts import VectorFile, Vectors, records
 from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.clean import value_keys

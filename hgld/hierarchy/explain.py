@@ -15,8 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, ID_SPACES, ITEM_IDS, row_in_file
-from hgld.artifacts.columns import records
+from hgld.artifacts import ARTIFACTS, ID_SPACES, ITEM_IDS, records, row_in_file
 from hgld.errors import UsageError
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url

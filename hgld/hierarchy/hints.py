@@ -12,8 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, row_in_file
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import ARTIFACTS, records, row_in_file, table_of
 from hgld.config import HintOptions, StageContext
 from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import fault_of_place, kinds_of

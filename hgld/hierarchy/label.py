@@ -11,8 +11,15 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, BY_LANDMARK, ID_SPACES, columns_of, row_in_file
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import (
+    ARTIFACTS,
+    BY_LANDMARK,
+    ID_SPACES,
+    columns_of,
+    records,
+    row_in_file,
+    table_of,
+)
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import Decided, Decision, fault_of_decision, fault_of_place, kinds_of

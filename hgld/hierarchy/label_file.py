@@ -27,10 +27,10 @@ from hgld.artifacts import (
     read_csv,
     read_header,
     row_in_file,
+    table_of,
     write_file,
 )
-from hgld.artifacts.cells import unguard_formulas
-from hgld.artifacts.columns import single_blanks_all, table_of
+from hgld.artifacts.cells import single_blanks_all, unguard_formulas
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError

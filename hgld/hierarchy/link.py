@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from hgld.artifacts import ARTIFACTS, BY_LANDMARK, SPACE_OF_SPLIT
+from hgld.artifacts import ARTIFACTS, BY_LANDMARK, SPACE_OF_SPLIT, records, table_of
 from hgld.artifacts.cells import guard_columns
-from hgld.artifacts.columns import records, table_of
 from hgld.config import EmbedOptions, LinkOptions, StageContext
 from hgld.hierarchy.embed import embed_sentences
 from hgld.hierarchy.link_table import NONE, Said, read_links, read_said

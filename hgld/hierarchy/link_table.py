@@ -14,8 +14,15 @@ from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 
-from hgld.artifacts import ITEM_IDS, columns_of, read_csv, read_header, row_in_file
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import (
+    ITEM_IDS,
+    columns_of,
+    read_csv,
+    read_header,
+    records,
+    row_in_file,
+    table_of,
+)
 from hgld.config import LinkOptions
 from hgld.errors import InvalidData, require_no_faults
 from hgld.hierarchy.scrape.answers import is_item_id, lookup_key, wiki_of

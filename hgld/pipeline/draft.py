@@ -18,8 +18,7 @@ from shlex import quote
 
 import pandas as pd
 
-from hgld.artifacts import ITEM_IDS, declared_table, read_header, write_file
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import ITEM_IDS, declared_table, read_header, table_of, write_file
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.link_table import read_links

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import DECISIONS, columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import DECISIONS, columns_of, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
 from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets

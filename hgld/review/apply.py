@@ -16,8 +16,7 @@ from typing import Literal, get_args
 
 import pandas as pd
 
-from hgld.artifacts import Vectors, hash_file
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import Vectors, hash_file, records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided, Decision, answer_of, key_types_of, kinds_of

@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.spatial.distance import cdist
 
-from hgld.artifacts import Vectors
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Vectors, table_of
 from hgld.config import ClusterOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.cluster import vectors_of

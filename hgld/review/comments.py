@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import records, table_of
 from hgld.hierarchy.clean import value_keys
 from hgld.review.spreadsheet import Sheet
 from hgld.review.values import keyed

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 import lxml.html
 import pandas as pd
 
-from hgld.artifacts import BY_LANDMARK, write_file
-from hgld.artifacts.columns import records
+from hgld.artifacts import BY_LANDMARK, records, write_file
 from hgld.credit import UNKNOWN, Credit
 from hgld.errors import Resumable
 from hgld.hierarchy.clean import value_keys

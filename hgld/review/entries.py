@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts.columns import records
+from hgld.artifacts import records
 from hgld.errors import UsageError
 from hgld.hierarchy.decisions import ID_LENGTH, Decided, Decision, short_hash
 from hgld.words import count_text, nearest, single_blanks

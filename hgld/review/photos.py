@@ -20,8 +20,7 @@ from urllib.parse import quote
 import pandas as pd
 from PIL import Image
 
-from hgld.artifacts import BY_LANDMARK, SPACE_OF_SPLIT
-from hgld.artifacts.columns import records
+from hgld.artifacts import BY_LANDMARK, SPACE_OF_SPLIT, records
 from hgld.credit import Credit
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys

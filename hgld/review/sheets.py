@@ -16,9 +16,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import BY_LANDMARK, Vectors, columns_of
-from hgld.artifacts.cells import guard_columns
-from hgld.artifacts.columns import records, single_blanks_all, table_of
+from hgld.artifacts import BY_LANDMARK, Vectors, columns_of, records, table_of
+from hgld.artifacts.cells import guard_columns, single_blanks_all
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.clean import value_keys

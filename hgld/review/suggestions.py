@@ -26,8 +26,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
-from hgld.artifacts import Vectors
-from hgld.artifacts.columns import records
+from hgld.artifacts import Vectors, records
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decision
 from hgld.hierarchy.scrape.ancestors import shared_ancestors

@@ -13,8 +13,7 @@ from itertools import chain, count
 
 import pandas as pd
 
-from hgld.artifacts import DECISIONS, declared_table
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import DECISIONS, declared_table, records, table_of
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash

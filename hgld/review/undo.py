@@ -13,7 +13,7 @@ from typing import Self
 
 import pandas as pd
 
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import (
     Decided,

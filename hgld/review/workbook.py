@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from hgld.artifacts import DECISIONS
-from hgld.artifacts.columns import records
+from hgld.artifacts import DECISIONS, records
 from hgld.errors import UsageError
 from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.review.clusters import ACTIONS

@@ -21,8 +21,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import feather
 
-from hgld.artifacts import atomic_path, hash_file, read_sealed, write_sealed
-from hgld.artifacts.columns import records
+from hgld.artifacts import atomic_path, hash_file, read_sealed, records, write_sealed
 from hgld.errors import DISK_FULL, InvalidData, Resumable
 from hgld.images import OutsidePhoto, Undecodable
 from hgld.ray_tasks import FileRange

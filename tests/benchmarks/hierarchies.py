@@ -48,8 +48,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
 from torch.nn.functional import normalize
 
-from hgld.artifacts import Vectors, declared_table, read_csv
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Vectors, declared_table, read_csv, table_of
 from hgld.config import ClusterOptions, EmbedOptions, SourceOptions, StageContext, load_pipeline
 from hgld.evaluate.class_photos import embed_with_photos
 from hgld.hierarchy.cluster import propose_clusters

@@ -23,8 +23,7 @@ import pandas as pd
 from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from hgld.artifacts import VectorFile, Vectors, columns_of, declared_table
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import VectorFile, Vectors, columns_of, declared_table, records, table_of
 from hgld.config import ReviewOptions
 from hgld.review.page import render_page
 from hgld.review.suggestions import DROP, fit_model

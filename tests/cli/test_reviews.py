@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Table, VectorFile, Vectors, columns_of, declared_table
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Table, VectorFile, Vectors, columns_of, declared_table, table_of
 from hgld.cli import app, guarded
 from hgld.cli.arguments import open_runner, open_workspace
 from hgld.cli.review_actions import apply_review

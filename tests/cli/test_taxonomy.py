@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import declared_table
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import declared_table, table_of
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData
 from hgld.file_lock import hold

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.wikimedia import scrape
 from tests.hierarchy.small_wiki import Wiki, statement

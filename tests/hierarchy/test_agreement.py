@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.errors import InvalidData
 from hgld.review.agreement import disagreements, measure_agreement, measure_alpha
 from hgld.review.annotations import (

@@ -3,8 +3,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import columns_of, table_of
 from hgld.config import CleanOptions, SourceOptions, StageContext
 from hgld.hierarchy.clean import clean_values
 from hgld.tasks import watched_by

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.artifacts import Vectors, columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Vectors, columns_of, table_of
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.cluster import propose_clusters
@@ -139,7 +138,7 @@ import numpy as np
 from hgld.artifacts import ARTIFACTS, Vectors
 from hgld.config import ClusterOptions, SourceOptions, StageContext
 from hgld.hierarchy.cluster import propose_clusters
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 
 out = Path(sys.argv[1])
 cloud = np.random.default_rng(0).normal(size=(600, 48))

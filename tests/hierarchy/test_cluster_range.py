@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.artifacts import Vectors
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Vectors, table_of
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 from hgld.hierarchy.cluster_choice import (

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Vectors, write_csv
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Vectors, table_of, write_csv
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.cluster import propose_clusters

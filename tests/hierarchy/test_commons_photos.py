@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import pytest
 from PIL import Image
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.errors import Resumable
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.review.commons_photos import CommonsPhotos

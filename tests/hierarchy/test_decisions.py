@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Table, columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import ARTIFACTS, Table, columns_of, table_of
 from hgld.hierarchy.decisions import Decided, row_id
 
 ROOT = Path(__file__).parents[2]

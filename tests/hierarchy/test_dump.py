@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape import dump_pages

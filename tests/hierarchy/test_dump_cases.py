@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.dump import read_dump
 from hgld.tasks import watched_by

@@ -4,8 +4,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import columns_of, records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape.saved import read_given, read_names

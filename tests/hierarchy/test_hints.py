@@ -8,8 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Json, columns_of, declared_table
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Json, columns_of, declared_table, table_of
 from hgld.config import HintOptions, ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.hints import Root, hint_classes, hint_nothing, hints_above

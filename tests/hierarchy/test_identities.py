@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import Decided
 from hgld.review.entries import Entry, list_entries

@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import columns_of, records, table_of
 from hgld.config import LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.label import build_labels

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Vectors, declared_table
+from hgld.artifacts import Vectors, declared_table, table_of
 from hgld.artifacts.cells import guard_columns
-from hgld.artifacts.columns import table_of
 from hgld.review.apply import apply_sheets
 from hgld.review.sheets import list_values
 from hgld.review.spreadsheet import read_files

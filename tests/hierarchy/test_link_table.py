@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.config import LinkOptions
 from hgld.hierarchy.link_table import read_said
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.config import EmbedOptions, LinkOptions, ScrapeOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.link import link_classes

@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import columns_of, table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label import read_published

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Vectors
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import Vectors, records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import Decided, check_decisions, row_id
 from hgld.review.apply import Applied, apply_choices, apply_sheets

@@ -6,9 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, columns_of, declared_table
+from hgld.artifacts import ARTIFACTS, Table, columns_of, declared_table, records, table_of
 from hgld.artifacts.cells import unguard
-from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
 from hgld.review.sheets import (

@@ -11,7 +11,7 @@ import pandas as pd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import Decided, check_decisions, kinds_of
 from hgld.review import undo

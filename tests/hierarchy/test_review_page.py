@@ -15,11 +15,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of, table_of
 from hgld.config import ReviewOptions
-from hgld.review.page import render_page
-from hgld.review.page.render import find_next_clusters
+from hgld.review.page import find_next_clusters, render_page
 from hgld.review.photos import choose_images
 from tests import warm
 from tests.benchmarks.review_page import make_page, make_tables

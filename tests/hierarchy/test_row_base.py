@@ -6,9 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, Vectors
+from hgld.artifacts import ARTIFACTS, Table, Vectors, records, table_of
 from hgld.artifacts.cells import unguard
-from hgld.artifacts.columns import records, table_of
 from hgld.config import ReviewOptions
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import row_id

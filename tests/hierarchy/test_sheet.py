@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.artifacts import Vectors
+from hgld.artifacts import Vectors, records, table_of
 from hgld.artifacts.cells import guard, unguard
-from hgld.artifacts.columns import records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import row_id

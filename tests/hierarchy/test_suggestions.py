@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.linear_model import LogisticRegression
 
-from hgld.artifacts import VectorFile, Vectors, columns_of
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import VectorFile, Vectors, columns_of, table_of
 from hgld.config import EmbedOptions, StageContext
 from hgld.hierarchy import embed
 from hgld.hierarchy.decisions import Decided, Decision

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import Json, Vectors, declared_table
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import Json, Vectors, declared_table, table_of
 from hgld.config import (
     CleanOptions,
     ClusterOptions,

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import records, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import row_id
 from hgld.review.undo import undo_decisions

@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of
-from hgld.artifacts.columns import records
+from hgld.artifacts import columns_of, records
 from hgld.config import StageContext
 from hgld.errors import UsageError
 from hgld.hierarchy.scrape.client import ApiClient

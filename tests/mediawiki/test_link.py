@@ -16,8 +16,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from hgld.artifacts import ARTIFACTS
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import ARTIFACTS, table_of
 from hgld.cli.review_pages import link_photos
 from hgld.config import EmbedOptions, LinkOptions, load_pipeline
 from hgld.errors import InvalidData

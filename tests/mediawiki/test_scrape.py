@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.artifacts.columns import records
+from hgld.artifacts import records
 from tests.mediawiki.cases import Cases, all_cases
 from tests.mediawiki.patience import early_requests
 from tests.mediawiki.scraping import Run, prepare_run

@@ -12,8 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hgld.artifacts import declared_table, read_csv
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import declared_table, read_csv, table_of
 from hgld.cli import app, guarded
 from tests.made_clip import save_clip
 

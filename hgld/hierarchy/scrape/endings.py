@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts.columns import table_of
+from hgld.artifacts import table_of
 from hgld.errors import HgldError
 from hgld.hierarchy.scrape.answers import WikiClass
 from hgld.hierarchy.scrape.crawl import AT_ONCE, follow_all, in_parts

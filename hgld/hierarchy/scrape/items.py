@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts.columns import records, table_of
+from hgld.artifacts import records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.answers import (
     LANGUAGES,

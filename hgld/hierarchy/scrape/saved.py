@@ -24,8 +24,16 @@ from urllib.parse import unquote, urljoin
 import pandas as pd
 from lxml import etree, html
 
-from hgld.artifacts import BY_LANDMARK, ColumnType, columns_of, read_csv, row_in_file
-from hgld.artifacts.columns import records, single_blanks_all, table_of
+from hgld.artifacts import (
+    BY_LANDMARK,
+    ColumnType,
+    columns_of,
+    read_csv,
+    records,
+    row_in_file,
+    table_of,
+)
+from hgld.artifacts.cells import single_blanks_all
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError

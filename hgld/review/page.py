@@ -25,9 +25,8 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from hgld.artifacts import Vectors, declared_table
+from hgld.artifacts import Vectors, declared_table, records
 from hgld.artifacts.cells import unguard
-from hgld.artifacts.columns import records
 from hgld.config import LEVEL_NAMES, ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided
