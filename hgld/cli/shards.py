@@ -155,9 +155,9 @@ def copy(
 ) -> None:
     """Write copies of shards through webdataset, to any of its URLs.
 
-    The copies have the bytes of the shards; index and other sidecars are not copied. For s3://,
-    gs:// and other stores use export.out. Example: hgld shards copy work/shards --pipe
-    "pipe:ssh host 'cat > train-%06d.tar'".
+    The copies have the bytes of the shards, which are compared with the manifest; index and other
+    sidecars are not copied. For s3://, gs:// and other stores use export.out. Example: hgld shards
+    copy work/shards --pipe "pipe:ssh host 'cat > train-%06d.tar'".
     """
     from hgld import shards
     from hgld.errors import UsageError
@@ -166,14 +166,14 @@ def copy(
     from hgld.storage import join_location, masked
 
     there = shards.list_shards(folder)
-    files = there.loc[there["split"] == split, "file"]
-    if files.empty:
+    own = there[there["split"] == split]
+    if own.empty:
         names = ", ".join(sorted(set(there["split"])))
         raise UsageError(f"--split {split}: {folder} has no such shards; it has {names}")
     place = tar_folder(folder)
     with progress():
-        read = [join_location(place, file) for file in files]
-        written = write_shards(read, url, pipe=pipe, start=start)
+        read = [join_location(place, file) for file in own["file"]]
+        written = write_shards(read, url, pipe=pipe, start=start, hashes=[*own["sha256"]])
     typer.echo(f"{count_text(len(written), 'shard')} copied, the last to {masked(written[-1])}")
 
 

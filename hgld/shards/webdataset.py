@@ -15,9 +15,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import urlparse
 
 import numpy as np
@@ -32,9 +33,11 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
+from hgld.shards.files import LARGE, require_intact
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
 from hgld.shards.read import Transform
+from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, is_object_store, masked
 from hgld.tasks import track
 from hgld.words import single_blanks
@@ -42,6 +45,7 @@ from hgld.words import single_blanks
 Sample = dict[str, Any]
 Label = str | Callable[[Sample], Hashable]
 Urls = str | Path | Sequence[str | Path]
+CRC32 = "__crc32__"  # key of a sample for that of its image, if the rows have it
 
 
 def group_by_class(
@@ -175,8 +179,8 @@ def batches(
         UsageError: no URL is given; one runs a command and ``pipe`` is False; P or K is not a
             whole number, 1 or more; ranks do not divide the batch.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
-            image or class, its class is not a number (without rows), its image is not decodable,
-            a shard is not a whole tar, or no batch is filled.
+            image or class, its class is not a number (without rows), its image is not decodable or
+            not the one of its row (CRC-32), a shard is not a whole tar, or no batch is filled.
         HgldError: (while iterating) a URL cannot be read.
     """
     shards = _list_shards(urls)
@@ -203,7 +207,14 @@ def batches(
     return webdataset.DataPipeline(source, read, *stages, webdataset.split_by_worker, load)
 
 
-def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0) -> list[str]:
+def write_shards(
+    urls: Urls,
+    pattern: str,
+    *,
+    pipe: bool = False,
+    start: int = 0,
+    hashes: Sequence[str] | None = None,
+) -> list[str]:
     """Copy shards through webdataset's ``ShardWriter``, to any URL that its ``gopen`` writes.
 
     Each shard becomes one shard of the same samples and, if it was exported, of the same bytes.
@@ -213,6 +224,7 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
         pattern: URL with a number, as ``pipe:ssh host 'cat > train-%06d.tar'``.
         pipe: whether URLs may run commands ("pipe:...").
         start: number of the first shard.
+        hashes: SHA-256 of each shard, as the manifest has them; None: they are not compared.
 
     Returns:
         The URLs of the new shards.
@@ -220,7 +232,8 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
     Raises:
         UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number, or would
             write over a shard that is read.
-        InvalidData: a shard is not a whole tar.
+        InvalidData: a shard is not a whole tar, or is not the one of its hash; its copy is then
+            written already.
         HgldError: a URL cannot be read or written.
         OSError: a file of this machine cannot be.
     """
@@ -236,6 +249,7 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
     if not shards:
         return written
     options = {"encoder": False, "mtime": 0, "user": "hgld", "group": "hgld", "mode": 0o444}
+    options |= {"keep_meta": True}  # members such as KEY._mask.png
     endless = {"maxcount": sys.maxsize, "maxsize": float("inf"), "verbose": 0}
     with (
         _masked_errors(),
@@ -244,9 +258,10 @@ def write_shards(urls: Urls, pattern: str, *, pipe: bool = False, start: int = 0
         for number, shard in enumerate(track(shards, "Copying shards", len(shards))):
             if number:
                 writer.next_stream()
-            for sample in _read_tars([{"url": shard}]):
+            known = {} if hashes is None else {"sha256": hashes[number]}
+            for sample in _read_tars([{"url": shard, **known}]):
                 # Members one by one: the writer would sort them.
-                for name in (name for name in sample if not name.startswith("__")):
+                for name in (name for name in sample if name not in ("__key__", "__url__")):
                     writer.write({"__key__": sample["__key__"], name: sample[name]})
     return written
 
@@ -280,7 +295,7 @@ def _read_tars(
     """Yield the samples of shards; ``split`` gives the key and the suffix of a member."""
     try:
         with _masked_errors():
-            yield from group_by_keys(tar_file_expander(_open_shards(shards)), split)
+            yield from group_by_keys(tar_file_expander(_compared(_open_shards(shards))), split)
     except tarfile.TarError as error:  # its arguments: "REASON @ STREAM", the stream, the URL
         reason, url = str(error.args[0]).partition(" @ ")[0], error.args[-1]
         raise InvalidData(f"{masked(url)}: {reason}; get the shard again") from None
@@ -297,6 +312,39 @@ def _open_shards(shards: Iterable[dict[str, str]]) -> Iterator[dict[str, Any]]:
             RemoteFolder(folder).download(name, Path(here, name))
             with Path(here, name).open("rb") as stream:
                 yield {**shard, "stream": stream}
+
+
+def _compared(opened: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Hash each shard that states its SHA-256, and compare the two once it is read.
+
+    Raises:
+        InvalidData: they differ.
+    """
+    for source in opened:
+        if "sha256" not in source:
+            yield source
+            continue
+        stream = _HashedStream(source["stream"])
+        yield {**source, "stream": stream}
+        while stream.read(LARGE):  # what tarfile leaves behind the end mark
+            pass
+        if stream.digest.hexdigest() != source["sha256"]:
+            raise InvalidData(
+                f"{masked(source['url'])}: is not the shard of manifest.json (SHA-256), and "
+                "neither is its copy; `hgld shards verify` names what was changed"
+            )
+
+
+class _HashedStream:
+    """A stream whose bytes are hashed as they are read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.digest = stream, sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.digest.update(data)
+        return data
 
 
 @contextmanager
@@ -393,6 +441,7 @@ class _Planned:
         needed = set(planned.ravel().tolist())
         urls = self.rows["shard"].map(self.locations)
         numbers = {place: n for n, place in enumerate(zip(urls, self.rows["key"], strict=True))}
+        crc32s = self.rows[IMAGE_CRC32].tolist() if IMAGE_CRC32 in self.rows else None
         held: dict[int, Sample] = {}
         coming = iter(samples)
         for step, wanted in zip(steps, planned.tolist(), strict=True):
@@ -405,7 +454,7 @@ class _Planned:
                     )
                 number = numbers.get((sample["__url__"], sample["__key__"]), -1)
                 if number in needed:
-                    held[number] = sample
+                    held[number] = sample if crc32s is None else {**sample, CRC32: crc32s[number]}
             yield step, [held[number] for number in wanted], list(labels[wanted])
             for number in different:
                 del held[number]
@@ -437,8 +486,10 @@ class _Load:
         if name is None:
             raise InvalidData(f"{_name_of(sample)}: has no image")
         try:
-            return decode_rgb(sample[name])  # upright, as BatchLoader does
+            image = decode_rgb(sample[name])  # upright, as BatchLoader does
         except Undecodable as error:
             raise InvalidData(
                 f"{_name_of(sample)}: the {name} is not decodable ({error}); get the shard again"
             ) from None
+        require_intact(sample[name], sample.get(CRC32), partial(_name_of, sample))
+        return image

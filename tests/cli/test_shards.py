@@ -189,3 +189,19 @@ def test_copy_refuses_an_absent_split_and_to_write_over_its_source(
     assert (shards / "train-000000.tar").read_bytes() == before
     assert hgld("shards", "copy", shards, "x-%d.tar", "--split", "test") == 2
     assert "has no such shards; it has index, train" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")  # webdataset 1.0.2 leaves files to the garbage collector
+@pytest.mark.parametrize("damage", ["a byte", "the last samples"])
+def test_copy_names_a_shard_that_is_not_the_one_of_the_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    folder, _ = make_world(tmp_path, [4, 4]).export(shard_megabytes=9)
+    row, shard = read_index(folder).query("split == 'train'").iloc[3], folder / "train-000000.tar"
+    data = bytearray(shard.read_bytes())
+    data[row["offset"] + 200] ^= 1
+    shard.write_bytes(data if damage == "a byte" else data[: row["extent_start"]])
+    assert hgld("shards", "copy", folder, f"{tmp_path}/copy-%d.tar") == 3
+    error = capsys.readouterr().err
+    assert f"{shard}: is not the shard of manifest.json (SHA-256)" in error
+    assert error.count("\n") == 1

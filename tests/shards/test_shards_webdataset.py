@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards import BatchLoader, BatchOptions, index_shards, read_index
 from hgld.shards.webdataset import batches, group_by_class, write_shards
-from tests.shards.shard_world import draw, make_world
+from tests.shards.shard_world import draw, make_world, rot
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -276,3 +276,26 @@ def test_shards_are_copied_through_webdatasets_writer_byte_for_byte(
     with pytest.raises(UsageError, match="expected one number"):
         write_shards(urls_of(folder), f"{tmp_path}/copy.tar")
     assert write_shards([], f"{tmp_path}/none-%d.tar") == []
+
+
+def test_an_image_that_is_not_the_one_of_its_row_is_named(folder: Path, tmp_path: Path) -> None:
+    rows, _ = stream(folder)
+    shutil.copytree(folder, tmp_path / "shards")
+    rot(tmp_path / "shards", rows.iloc[3])
+    urls = urls_of(tmp_path / "shards")
+    says = rf"{rows['shard'][3]}: key {rows['key'][3]}: the image's bytes were changed \(CRC-32\)"
+    with pytest.raises(InvalidData, match=says):
+        list(batches(urls, 3, 1, flipped, rows=rows))
+    unchecked = rows.drop(columns="image_crc32")
+    assert list(batches(urls, 3, 1, flipped, rows=unchecked))
+
+
+def test_members_of_any_suffix_are_copied(tmp_path: Path) -> None:
+    """The writer of webdataset leaves out suffixes that begin with "_"."""
+    names = ["a.jpg", "a._mask.png", "a.__x", "b.jpg"]
+    with tarfile.open(tmp_path / "x-0.tar", "w") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+    (copied,) = write_shards(tmp_path / "x-0.tar", f"{tmp_path}/copy-%d.tar")
+    with tarfile.open(copied) as tar:
+        assert tar.getnames() == names
