@@ -92,8 +92,8 @@ class BatchPlan:
     def __init__(
         self, samples: Samples, options: BatchOptions, *, seed: int, manifest_sha256: str = ""
     ) -> None:
-        require_count("seed", seed, least=0)
-        self.samples, self.options, self.seed = samples, options, seed
+        self.samples, self.options = samples, options
+        self.seed = require_count("seed", seed, least=0)
         self.batch_size = options.classes_per_batch * options.images_per_class
         self._manifest_sha256 = manifest_sha256
         # In the order "shards" epochs differ in length, so a step's epoch is looked up here.
@@ -365,7 +365,7 @@ def _plan_in_shards(
     """Batches of an epoch; the classes of a lane are adjacent.
 
     Raises:
-        InvalidData: not a single batch can be made.
+        InvalidData: not a single batch can be made, or a run has several classes.
     """
     lane_of, turn_of = _deal_shards(samples, options, random)
     order, first = _order_in_shards(samples, turn_of, random)
@@ -394,6 +394,9 @@ def _order_in_shards(
 
     Returns:
         (N,) row numbers, and the place in them at which each run begins.
+
+    Raises:
+        InvalidData: a run has several classes, as labels of one's own may give it.
     """
     shards, runs, count = samples.shards, samples.runs, len(samples.runs)
     bounds = bounds_of_shards(shards)
@@ -407,8 +410,13 @@ def _order_in_shards(
         turn, run = turn_of[shards[start:stop]], runs[start:stop]
         rows = np.lexsort((random.random(stop - start), run, turn))
         order[to : to + len(rows)] = start + rows
-        turn, run = turn[rows], run[rows]
+        turn, run, finest = turn[rows], run[rows], samples.labels[start:stop, -1][rows]
         changes = (turn[1:] != turn[:-1]) | (run[1:] != run[:-1])
+        if ((finest[1:] != finest[:-1]) & ~changes).any():
+            raise InvalidData(
+                'a run has images of several classes, but the order "shards" draws whole runs of '
+                'one class; take the order "random", or copy the samples sorted by class'
+            )
         begins.append(to + np.r_[0, np.flatnonzero(changes) + 1])
     return order, np.concatenate([begins[number] for number in by_turn])
 

@@ -69,11 +69,11 @@ class BatchOptions:
 
     def __post_init__(self) -> None:
         """Check the options one by one and against each other."""
-        for name in ("classes_per_batch", "images_per_class", "window", "lanes"):
-            require_count(name, getattr(self, name))
-        for name in ("images_cap", "groups_per_batch", "batches_per_combination"):
-            if getattr(self, name) is not None:
-                require_count(name, getattr(self, name))
+        counts = ["classes_per_batch", "images_per_class", "window", "lanes"]
+        optional = ("images_cap", "groups_per_batch", "batches_per_combination")
+        for name in counts + [name for name in optional if getattr(self, name) is not None]:
+            # a number of numpy would have another repr, and so another fingerprint
+            object.__setattr__(self, name, require_count(name, getattr(self, name)))
         for name, words in (("order", Order), ("small_classes", SmallClasses)):
             if getattr(self, name) not in get_args(words):
                 expected = ", ".join(get_args(words))
@@ -99,17 +99,19 @@ class BatchOptions:
             )
 
 
-def require_count(name: str, value: object, least: int = 1) -> None:
-    """Refuse a value that is not a whole number, or too small.
+def require_count(name: str, value: object, least: int = 1) -> int:
+    """Return a whole number as an int; refuse any other value, and one that is too small.
 
     Raises:
         UsageError: it is not.
 
     Example:
-        >>> require_count("workers", 0, least=0)
+        >>> require_count("workers", np.int64(0), least=0)
+        0
     """
     if not isinstance(value, Integral) or int(value) < least:
         raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
+    return int(value)
 
 
 def _require_division(name: str, divisor: int, classes: int) -> None:

@@ -74,8 +74,12 @@ def _read_lane(
     # A web server may not know ranges; the system reads its one answer ahead.
     for part in np.split(rows, np.flatnonzero(np.diff(images.shards[rows])) + 1):
         with closing(SequentialFile(images.location(int(images.shards[part[0]])))) as file:
+            place, jpeg = [-1, 0], b""
             for row in part.tolist():
-                yield row, file.take(*images.places[row].tolist())
+                if images.places[row].tolist() != place:  # rows may be of one image
+                    place = images.places[row].tolist()
+                    jpeg = file.take(*place)
+                yield row, jpeg
 
 
 def reads_per_byte(options: BatchOptions, world_size: int, workers: int) -> float:

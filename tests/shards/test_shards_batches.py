@@ -637,6 +637,21 @@ def test_the_fingerprint_is_the_recorded_one_for_any_integers() -> None:
     for held in (samples, short):
         found = BatchPlan(held, BatchOptions(16, 4), seed=3).fingerprint
         assert found[:16] == "f64f431c0e34db9c"
+    of_numpy = BatchOptions(np.int64(16), np.int32(4))  # type: ignore[arg-type]
+    found = BatchPlan(samples, of_numpy, seed=np.int64(3)).fingerprint  # type: ignore[arg-type]
+    assert found[:16] == "f64f431c0e34db9c"
+
+
+def test_a_run_of_several_classes_is_refused_in_the_order_of_shards() -> None:
+    """Else the class of its first image counted for all, and batches had another P and K."""
+    labels = np.repeat(np.arange(8), 4)[:, None]
+    samples = Samples(labels, np.arange(32) // 4, np.arange(32) // 8)
+    options = BatchOptions(2, 2, order="shards")
+    assert len(plan_epoch(samples, options, seed=0, epoch=0))
+    mixed = replace(samples, labels=np.roll(labels, 1, axis=0))
+    with pytest.raises(InvalidData, match='a run has images of several classes, but the order "sh'):
+        plan_epoch(mixed, options, seed=0, epoch=0)
+    assert len(plan_epoch(mixed, replace(options, order="random"), seed=0, epoch=0))
 
 
 def test_many_swaps_drawn_in_pieces_are_those_drawn_at_once() -> None:

@@ -790,3 +790,16 @@ def test_the_plain_reader_gives_each_sample_once(
         parts.append([n for _, _, batch in loader for n in batch.tolist()])
     assert sorted(n for part in parts for n in part) == list(range(len(rows)))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("reader", ["indexed", "stream"])
+def test_rows_of_one_image_are_samples_of_their_own(
+    shards: Path, rows: pd.DataFrame, reader: Reader
+) -> None:
+    """The reader "stream" took what follows the image for the second row's."""
+    twice = pd.concat([rows, rows[rows["level_3"] == rows["level_3"][0]]])
+    twice = twice.sort_values(["shard", "offset"], ignore_index=True)
+    loader = BatchLoader(shards, twice, noisy, IN_SHARDS, seed=0, reader=reader)
+    places = twice[["shard", "offset"]].apply(tuple, axis=1)
+    met = [places[n] for _, _, numbers in loader for n in numbers.tolist()]
+    assert len(met) > len(set(met))
