@@ -240,7 +240,7 @@ def index_shards(
         own = parts.get(tar.name, index[:0])
         fact = {
             "file": tar.name,
-            "split": str(own["split"].iloc[0]) if len(own) else tar.stem,
+            "split": _split_of(tar),
             "sha256": hash_file(tar),
             "bytes": tar.stat().st_size,
             "samples": len(own),
@@ -249,6 +249,7 @@ def index_shards(
         shards.append((own, fact))
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     _report_keys_in_several(index)
+    _report_missing_ends(tars, rows)
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     dropped = [row for row in rows if not row["path"]]
     _replace_rules(folder, rules, given, dropped)
@@ -268,6 +269,15 @@ def _report_keys_in_several(index: pd.DataFrame) -> None:
     say(f"{count_text(again['key'].nunique(), 'key')} in several shards, first "
         f"{first['key'].iloc[0]} in {some_of([*first['shard']], 3)} ({what}); leave out the rows "
         "that are copies")  # fmt: skip
+
+
+def _report_missing_ends(tars: Sequence[Path], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Report tars that end with their last sample: readers cannot tell if more should follow."""
+    ends = {row["shard"]: row["extent_start"] + row["extent_bytes"] for row in rows}
+    cut = [tar.name for tar in tars if tar.stat().st_size <= ends.get(tar.name, -1)]
+    if cut:
+        say(f"{count_text(len(cut), 'tar')} without an end mark: {some_of(cut, 3)}; compare with "
+            "the source, as samples are missing if it was cut short")  # fmt: skip
 
 
 def _replace_rules(
@@ -319,7 +329,7 @@ def _find_tars(folder: Path) -> list[Path]:
 
 def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[dict[str, Any]]:
     """Yield the index columns of each sample of a tar, and the path of its class."""
-    split = re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
+    split = _split_of(tar)
     seen: set[str] = set()
     samples = list(_group(tar, rules))
     # A sample's extent ends at the next sample's first header; -1: at its own last member.
@@ -331,6 +341,11 @@ def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[
         last = members[-1]
         stop = end if end >= 0 else last.offset + last.size_bytes + padding(last.size_bytes)
         yield _describe_sample(tar, split, key, members, stop, reader, rules)
+
+
+def _split_of(tar: Path) -> str:
+    """Split of a tar: its name without the number at the end, if anything is left."""
+    return re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
 
 
 def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:

@@ -305,6 +305,30 @@ def test_samples_without_a_class_are_left_out_and_listed(tmp_path: Path) -> None
     verify_shards(tmp_path)
 
 
+def test_a_tar_without_a_labelled_sample_belongs_to_the_split_of_its_name(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
+    write_tar(tmp_path / "x-1.tar", "b.jpg")
+    index_shards(tmp_path, skip_unlabelled=True)
+    assert [*list_shards(tmp_path)["split"]] == ["x", "x"]
+    assert [path.name for path in tmp_path.glob("*.wids.json")] == ["x.wids.json"]
+    verify_shards(tmp_path)
+
+
+def test_a_tar_that_ends_with_its_last_sample_is_reported(tmp_path: Path) -> None:
+    notes = list[str]()
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls b.jpg b.cls")
+    with watched_by(None, notes.append):
+        index = index_shards(tmp_path)
+        assert notes == []
+        data = (tmp_path / "x-0.tar").read_bytes()
+        (tmp_path / "x-0.tar").write_bytes(data[: index["extent_start"][1]])
+        assert len(index_shards(tmp_path)) == 1
+    assert notes == [
+        "1 tar without an end mark: x-0.tar; compare with the source, as samples are missing if it "
+        "was cut short"
+    ]
+
+
 @pytest.mark.parametrize("step", ["hash_file", "write_sidecars"])
 def test_an_index_that_is_killed_leaves_no_rules_beside_another_index(
     foreign: Path, monkeypatch: pytest.MonkeyPatch, step: str
