@@ -76,6 +76,11 @@ def test_a_count_that_does_nothing_is_refused(tmp_path: Path, option: str) -> No
         load_pipeline(write(tmp_path, ""), [f"{option}=0"])
 
 
+def test_a_decay_that_grows_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="weight_decay: input should be greater than or equal to "):
+        load_pipeline(write(tmp_path, ""), ["train.defaults.weight_decay=-1e-4"])
+
+
 def test_runs_take_what_they_do_not_say_from_the_defaults(tmp_path: Path) -> None:
     text = "[train.defaults]\nsteps = 3\n[train.runs.a]\nlr = 0.5\n[train.runs.b]\nsteps = 4"
     runs = load_pipeline(write(tmp_path, text)).train.runs

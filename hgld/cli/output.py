@@ -126,23 +126,24 @@ def write_sheets(tables: "Mapping[str, pd.DataFrame]", path: Path) -> None:
 
 
 def print_json(document: object) -> None:
-    """Print a document as JSON; nan, which JSON lacks, becomes null.
+    """Print a document as JSON; nan and infinity, which JSON lacks, become null.
 
     Example:
-        >>> print_json({"AP": float("nan")})
+        >>> print_json({"AP": float("nan"), "t": float("inf")})
         {
-         "AP": null
+         "AP": null,
+         "t": null
         }
     """
-    typer.echo(json.dumps(_without_nan(document), indent=1, ensure_ascii=False))
+    typer.echo(json.dumps(_finite(document), indent=1, ensure_ascii=False))
 
 
-def _without_nan(value: Any) -> Any:
-    """Return the value in Python's own types, with None for nan."""
+def _finite(value: Any) -> Any:
+    """Return the value in Python's own types, with None for nan and infinity."""
     if isinstance(value, Mapping):
-        return {str(name): _without_nan(inner) for name, inner in value.items()}
+        return {str(name): _finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(inner) for inner in value]
+        return [_finite(inner) for inner in value]
     if hasattr(value, "item"):  # numpy's numbers are not serialisable
         value = value.item()
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

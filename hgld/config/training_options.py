@@ -75,7 +75,7 @@ class RunOptions(Options):
     """Learning rate of the linear head; twice that of the backbone in the authors' code."""
     proxy_lr: float = Field(1e-2, gt=0)
     """Learning rate of the proxies (learned class vectors)."""
-    weight_decay: float = 1e-4
+    weight_decay: float = Field(1e-4, ge=0)
     """Weight decay of backbone and head; 1e-4 in the authors' code for SOP and H-GLDv2."""
     loss_options: dict[str, float | bool | str | tuple[float, ...]] = Field(default_factory=dict)
     """Arguments of the loss: lam, alpha, tau, ... "level" chooses a level, 1 is the coarsest;

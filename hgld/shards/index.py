@@ -34,6 +34,7 @@ INDEX_FIRST = "run export first, or `hgld shards index`"
 COMPLETE = "run export (again), or `hgld shards index`, to complete the shards"
 PHOTO = ("key", "shard", "offset", "size_bytes", IMAGE_CRC32, *BOX)
 LEAST_ROW = 8  # smallest plausible bytes per row: the hash of an image alone has 32
+LEAST_SAMPLE = 512  # bytes of a sample in its tar: one header
 BLOCK = 1 << 18  # rows that are read and checked together, if shards have fewer
 
 
@@ -394,6 +395,8 @@ def _is_shard(shard: object) -> bool:
         and _is_name(shard.get("split"))
         and isinstance(shard.get("sha256"), str)
         and all(type(count) is int and 0 <= count <= MOST_BYTES for count in counts)
+        # a forged count must not reserve memory or disk
+        and shard["samples"] * LEAST_SAMPLE <= shard["bytes"]
     )
 
 

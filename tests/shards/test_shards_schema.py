@@ -130,6 +130,21 @@ def test_an_index_of_more_rows_than_its_bytes_hold_is_refused(shards: Path) -> N
         ({"options": 3}, "'splits' or 'options' is not an object"),
         ({"shards": {}}, "'shards' is not a list of shards"),
         ({"shards": [{"file": "../x.tar"}]}, "'shards' is not a list of shards"),
+        (
+            {
+                "shards": [
+                    {
+                        "file": "x.tar",
+                        "split": "x",
+                        "sha256": "",
+                        "runs": 1,
+                        "bytes": 10_240,
+                        "samples": 10**13,
+                    }
+                ]
+            },
+            "'shards' is not a list of shards",
+        ),
     ],
 )
 def test_a_manifest_that_cannot_be_is_refused(
