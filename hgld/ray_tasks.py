@@ -247,7 +247,7 @@ def _put(ray: Any, ranges: Iterable[tuple[Path, int, int | None]]) -> Iterator[A
     for path, start, size in ranges:
         with suppress(FileNotFoundError), path.open("rb") as file:  # the task reports it
             end = file.seek(0, os.SEEK_END) if size is None else start + size
-            for at in range(start, end, PIECE_BYTES):
+            for at in range(start, end, PIECE_BYTES) or [start]:  # an empty file is there, too
                 if len(data) >= PIECE_BYTES:
                     yield piece, ray.put(np.frombuffer(data, np.uint8))
                     piece, data = [], bytearray()

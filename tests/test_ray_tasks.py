@@ -61,8 +61,12 @@ def test_a_shared_tmpdir_keeps_the_folders_of_other_nodes(
 
 def test_a_cluster_of_two_nodes_writes_the_same_bytes(cluster: str, tmp_path: Path) -> None:
     world = make_world(tmp_path, [5, 17, 20, 33])
-    one, two = world.export("one")[0], world.export("two", ray=cluster)[0]
+    (world.source / "empty.jpg").touch()  # it is there on the node, too
+    place = {"path": "empty.jpg", "offset": 0, "size_bytes": 0}
+    world.images.loc[world.images.index[0], list(place)] = [*place.values()]
+    (one, lost), (two, also_lost) = world.export("one"), world.export("two", ray=cluster)
     assert _content(one) == _content(two)
+    assert [*lost["reason"]] == ["undecodable"] and lost.equals(also_lost)
 
 
 def test_an_export_whose_worker_is_killed_ends_with_the_same_bytes(
