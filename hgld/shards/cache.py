@@ -61,23 +61,24 @@ class RangeCache:
         self._unmeasured = self.limit_bytes  # bytes written since the size was measured
 
     def read(self, wanted: Sequence[tuple[Range, Parts]]) -> Generator[list[memoryview]]:
-        """Yield the parts of different ranges in order; missing ones are fetched several at a time.
+        """Yield the parts of ranges in order; missing ones are fetched several at a time.
 
         Args:
-            wanted: ranges, and of each the (offset in the range, size) of its parts.
+            wanted: ranges, some maybe twice, and of each the (offset in it, size) of its parts.
         """
         self._find_versions({shard for (shard, _, _), _ in wanted})
         places = {whole: self._place(whole) for whole, _ in wanted}
         # Path.exists fails in a folder of another user.
         missing = [whole for whole, to in places.items() if not to or not exists(to)]  # noqa: PTH110
-        fetched = set(missing)
+        waiting = set(missing)  # a range may be wanted again: rows of one large image
         with closing(read_ahead(self._fetch, missing)) as coming:
             for whole, parts in wanted:
-                place, found = places[whole], None
-                if place is not None and whole not in fetched:
+                place, found, is_first = places[whole], None, whole in waiting
+                waiting.discard(whole)
+                if place is not None and not is_first:
                     found = self._read_parts(whole, place, parts)
                 if found is None:
-                    data = next(coming) if whole in fetched else self._fetch(whole)
+                    data = next(coming) if is_first else self._fetch(whole)
                     found = [data[low : low + size] for low, size in parts]
                 yield found
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hgld.errors import InvalidData
 from hgld.shards.batches import GlobalBatch
-from hgld.shards.files import DAMAGED
+from hgld.shards.files import OTHER
 from hgld.shards.sampling import require_count
 from hgld.tasks import say_or_warn
 from hgld.words import count_text
@@ -64,7 +64,7 @@ class DamagedImages:
         self.rows.update(new)
         if met and len(self.rows) > self.budget:
             fault = f"{self._name(max(new or met))}: the image was changed or cannot be decoded"
-            raise exceeded(f"{fault}, {DAMAGED}", len(self.rows), self.budget)
+            raise exceeded(f"{fault}, {OTHER}", len(self.rows), self.budget)
         for row in new if self.speaks else ():
             say_or_warn(
                 f"{self._name(row)}: is damaged; another image of its class takes its place"

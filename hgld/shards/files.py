@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 LARGE = 1 << 20  # bytes of a read
 DAMAGED = "so the shard is damaged; run `hgld shards verify`"
+OTHER = "so the shard is damaged or was replaced since its index was read; run `hgld shards verify`"
 
 
 def require_intact(data: bytes | memoryview, expected: int | None, name: Callable[[], str]) -> None:
@@ -37,7 +38,7 @@ def require_intact(data: bytes | memoryview, expected: int | None, name: Callabl
         DamagedImage: the bytes were changed; ``name`` gives the image's shard and key.
     """
     if expected is not None and crc32(data) != expected:
-        raise DamagedImage(f"{name()}: the image's bytes were changed (CRC-32), {DAMAGED}")
+        raise DamagedImage(f"{name()}: the image's bytes were changed (CRC-32), {OTHER}")
 
 
 def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Image:

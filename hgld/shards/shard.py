@@ -26,7 +26,7 @@ from hgld.errors import DISK_FULL, InvalidData, Resumable
 from hgld.images import OutsidePhoto, Undecodable
 from hgld.ray_tasks import FileRange
 from hgld.shards.export_plan import PlannedShard
-from hgld.shards.files import DAMAGED, FileReader
+from hgld.shards.files import OTHER, FileReader
 from hgld.shards.index import read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import (
@@ -354,7 +354,7 @@ def _copy_shard(
             members = reader.read(name, at, size)
             if crc32(members) != checksum:
                 where = join_location(reader.folder, name)
-                raise InvalidData(f"{where}: key {key}: its bytes were changed (CRC-32), {DAMAGED}")
+                raise InvalidData(f"{where}: key {key}: its bytes were changed (CRC-32), {OTHER}")
             shard.append(members)
         shard.finish()
     # All offsets of a sample move by the same distance.

@@ -283,6 +283,17 @@ def test_a_set_that_the_cache_cannot_hold_is_fetched_run_by_run(
     assert asked[0] <= rows["shard"].nunique() < asked[1]
 
 
+@pytest.mark.parametrize("cache_gb", [20.0, 0.0])
+def test_rows_of_one_large_image_are_read_alike(
+    shards: Path, rows: pd.DataFrame, url: str, monkeypatch: pytest.MonkeyPatch, cache_gb: float
+) -> None:
+    """Each is a range by itself, and the second took the range that was requested next."""
+    monkeypatch.setattr("hgld.shards.read.FETCHED_TOGETHER", 1)
+    twice = pd.concat([rows, rows]).sort_values(["shard", "offset"], ignore_index=True)[:8]
+    near, far = (ShardImages(place, twice, noisy, cache_gb=cache_gb) for place in (shards, url))
+    assert far.fetch(range(8)) == {number: near.read_bytes(number) for number in range(8)}
+
+
 def test_threads_that_miss_the_same_range_request_it_once(
     rows: pd.DataFrame, url: str, proxy: Proxy
 ) -> None:
