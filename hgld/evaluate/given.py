@@ -101,20 +101,26 @@ class Given:
     def with_labels(self, table: pd.DataFrame, path: Path) -> "Given":
         """Return a copy with labels from a table: joined by id if both have ids, else by row.
 
+        Embeddings without ids have those of the rows.
+
         Raises:
             InvalidData: an image without labels, or another number of rows.
         """
-        ids = next((name for name in IDS if name in table), None)
-        levels = table.drop(columns=ids) if ids else table
-        if ids and self.ids is not None:
-            known = _as_listed(_texts_of(table[ids], path), ids)
-            listed = Given(path, np.empty((len(table), 0)), known)
-            levels = levels.iloc[listed.places(_as_listed(self.ids, ids), f"label by {ids}")]
-        elif len(table) != len(self):
+        column = next((name for name in IDS if name in table), None)
+        levels, ids = table, self.ids
+        if column is not None:
+            levels, known = table.drop(columns=column), _texts_of(table[column], path)
+            known = _as_listed(known, column)
+            if ids is None:
+                ids = known
+            else:
+                listed = Given(path, np.empty((len(table), 0)), known)
+                levels = levels.iloc[listed.places(_as_listed(ids, column), f"label by {column}")]
+        if len(levels) != len(self):
             raise InvalidData(
                 f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}"
             )
-        return replace(self, labels=levels.reset_index(drop=True))
+        return replace(self, labels=levels.reset_index(drop=True), ids=ids)
 
 
 def read_given(path: Path) -> Given:

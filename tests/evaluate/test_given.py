@@ -59,6 +59,8 @@ def test_labels_join_by_id_or_by_row(tmp_path: Path) -> None:
     by_row = read_given(write(tmp_path, "npy")).with_labels(table, tmp_path / "labels.csv")
     assert by_row.labels is not None
     assert by_row.labels["place"].tolist() == ["dam", "lake", "lake", "mill"]
+    assert by_row.ids is not None  # also those of the rows: a comparison of two models needs them
+    assert by_row.ids.tolist() == ["p3", "p0", "p1", "p2"]
 
 
 def test_ids_are_found_in_the_index_of_pandas_and_in_npz_and_embeddings_are_no_level(
