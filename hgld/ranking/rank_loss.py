@@ -190,9 +190,10 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
 def _near_one(embeddings: Tensor) -> Tensor:
     """Scale each row by a power of two, so that squares neither overflow nor underflow."""
     largest = embeddings.detach().abs().amax(1, keepdim=True)
-    # clamped, so that the power itself neither overflows nor becomes 0 in float32
-    exponent = torch.frexp(largest).exponent.clamp(-100, 126)
-    return embeddings * torch.exp2(-exponent.to(embeddings.dtype))
+    exponent = torch.frexp(largest).exponent.to(embeddings.dtype)
+    half = (exponent / 2).floor()
+    # in two steps, since the power of the smallest or largest number is itself none
+    return embeddings * torch.exp2(-half) * torch.exp2(half - exponent)
 
 
 def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str = "") -> None:

@@ -391,6 +391,20 @@ def test_an_embedding_just_below_the_least_length_has_unit_length_too(length) ->
 
 
 @pytest.mark.parametrize(
+    ("dtype", "length"),
+    [
+        (torch.float32, 1e-44),
+        (torch.float64, 1e-310),
+        (torch.float64, 1e-200),
+        (torch.float64, 1e300),
+    ],
+)
+def test_the_smallest_and_the_largest_embeddings_have_unit_length(dtype, length) -> None:
+    unit = unit_vectors(torch.tensor([[length, 0.0], [-length, length]], dtype=dtype))
+    assert unit.norm(dim=1).tolist() == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize(
     ("given", "text"),
     [
         ({"ids": torch.arange(3)}, "ids have shape"),
