@@ -64,7 +64,8 @@ def trec_qrels(levels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         for image, level in judged.items():
             if level < 0:
                 raise InvalidData(f"query {query}, image {image}: level {level}; expected >= 0")
-            yield f"{encode_id(query)} 0 {encode_id(image)} {2**level - 1}"
+            # a Python integer: numpy's int8, as of shared_levels, overflows at level 8
+            yield f"{encode_id(query)} 0 {encode_id(image)} {2 ** int(level) - 1}"
 
 
 def read_trec_run(lines: Iterable[str]) -> dict[str, list[str]]:

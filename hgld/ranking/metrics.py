@@ -543,6 +543,10 @@ def gap_bound_with_calibration(
         True
     """
     _check_batches(positives, negatives, good_positives, bad_negatives)
+    good, bad = (positives, good_positives), (negatives, bad_negatives)
+    for name, (every, some) in ("good_positives", good), ("bad_negatives", bad):
+        if any(not 0 <= part <= whole for whole, part in zip(every, some, strict=True)):
+            raise ShapeError(f"{name} are {[*some]} of {[*every]}; expected a part of each batch")
     batches = list(zip(positives, negatives, good_positives, bad_negatives, strict=True))
     if as_printed:
         # What precedes each batch, as sums; Eq. 27 needs nothing else of it.

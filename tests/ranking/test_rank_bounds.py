@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.errors import UsageError
+from hgld.errors import ShapeError, UsageError
 from hgld.ranking import levels as grades
 from hgld.ranking import losses, metrics, presets
 from hgld.ranking.metrics import gap_bound, gap_bound_with_calibration
@@ -302,6 +302,14 @@ def test_too_many_different_batches_are_refused() -> None:
     each = list(range(1, 21))
     with pytest.raises(UsageError, match="20 different batches have 1,048,576 choices"):
         gap_bound_with_calibration(each, each, each, each)
+
+
+@pytest.mark.parametrize("good", [[3, 1], [-1, 1]])
+def test_good_positives_are_a_part_of_the_positives(good) -> None:
+    with pytest.raises(ShapeError, match=r"good_positives are .*; expected a part of each batch"):
+        gap_bound_with_calibration([2, 2], [1, 1], good, [0, 0])
+    with pytest.raises(ShapeError, match="bad_negatives are"):
+        gap_bound_with_calibration([2, 2], [1, 1], [1, 1], [0, 2])
 
 
 def test_calibration_tightens_the_bound_where_all_keep_to_it() -> None:

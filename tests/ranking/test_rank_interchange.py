@@ -4,6 +4,7 @@ import csv
 from itertools import pairwise
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 import torch
 
@@ -93,6 +94,13 @@ def test_a_run_reads_back_with_strictly_falling_scores() -> None:
 def test_judgements_read_back_as_integer_gains() -> None:
     lines = list(interchange.trec_qrels({"q": {"a": 3, "b": 0}}))
     assert interchange.read_trec_qrels(lines) == {"q": {"a": 7, "b": 0}}
+
+
+@pytest.mark.parametrize("kind", [np.int8, torch.tensor])
+def test_gains_of_deep_levels_do_not_overflow(kind) -> None:
+    """Levels of ``shared_levels`` and of a ranking are of 8 bits."""
+    (line,) = interchange.trec_qrels({"q": {"a": kind(8)}})
+    assert line == "q 0 a 255"
 
 
 @pytest.mark.parametrize(
