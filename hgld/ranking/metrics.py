@@ -55,6 +55,7 @@ __all__ = [
     "precision_at_k",
     "rank_gallery",
     "recall_at_k",
+    "reciprocal_rank",
     "set_overlap_at_k",
     "tr_at_k",
     "vote_paths",
@@ -233,7 +234,7 @@ def tr_at_k(scores: Tensor, levels: Tensor, at_level: int, k: int) -> Tensor:
 
 
 def precision_at_k(
-    scores: Tensor, levels: Tensor, at_level: int, k: int, modified: bool = False
+    scores: Tensor, levels: Tensor, at_level: int, k: int | None, modified: bool = False
 ) -> Tensor:
     """P@k of each query: positives among the first k, over k.
 
@@ -241,7 +242,7 @@ def precision_at_k(
         scores: (Q, G) similarity.
         levels: (Q, G) levels; -1 is not in the gallery.
         at_level: level from which on an image is a positive.
-        k: cut-off.
+        k: cut-off; None: the number of positives (P@R, R-precision).
         modified: cut at the number of positives if that is smaller (mMP@k of UnED), so that a
             perfect ranking has 1.
 
@@ -255,7 +256,22 @@ def precision_at_k(
         >>> precision_at_k(scores, levels, 1, k=2, modified=True).tolist()
         [1.0]
     """
-    return _at(scores, levels, at_level, MetricName("mMP" if modified else "P", k=_cut(k)))
+    return _at(scores, levels, at_level, MetricName("mMP" if modified else "P", k=_cut(k) or 0))
+
+
+def reciprocal_rank(scores: Tensor, levels: Tensor, at_level: int, k: int | None = None) -> Tensor:
+    """MRR of each query: 1 / rank of its first positive, 0 if that is after rank k.
+
+    Returns:
+        (Q,) in [0, 1], among equal scores the less relevant first; nan without a positive.
+
+    Example:
+        >>> reciprocal_rank(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1).tolist()
+        [0.5]
+        >>> reciprocal_rank(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1, k=1).tolist()
+        [0.0]
+    """
+    return _at(scores, levels, at_level, MetricName("MRR", k=_cut(k)))
 
 
 def h_rank_plus(

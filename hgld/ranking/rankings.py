@@ -41,6 +41,7 @@ FORMS: dict[str, tuple[str | None, Literal["no", "may", "must"], bool]] = {
     "HC": (None, "must", False),
     "HCA": (None, "must", False),
     "HOPS": (None, "may", False),
+    "MRR": (None, "may", True),
     "MS": (None, "no", False),
     "NDCG": (None, "may", False),
     "P": (None, "must", True),
@@ -67,8 +68,8 @@ class MetricName:
     """A parsed metric name; ``str`` returns the name.
 
     Args:
-        metric: H-AP, NDCG, ASI, AP, mAP, R, TR, P, mMP, H-R, H-P, wAP, MS, AHD, hP, hR, hF, HOPS,
-            HC, HCA or CPCC.
+        metric: H-AP, NDCG, ASI, AP, mAP, MRR, R, TR, P, mMP, H-R, H-P, wAP, MS, AHD, hP, hR, hF,
+            HOPS, HC, HCA or CPCC.
         alpha: of Eq. 20; None: 1.
         weights: of wAP, one per level, coarse to fine; empty: equal weights.
         k: cut-off; 0: R, the query's number of positives; None: the whole list.
@@ -98,7 +99,7 @@ class MetricName:
 
         if self.metric == "ASI" and self.level is not None:
             return KINDS["ASI:"]
-        return KINDS["mAP@R" if self.metric == "mAP" and not self.k else self.metric]
+        return KINDS[self.metric]
 
     @property
     def is_by_eq_20(self) -> bool:
@@ -167,8 +168,8 @@ def parse(name: str) -> MetricName:
         raise UsageError(f"metric {name!r} takes {option or 'no option'}, not {match['option']}")
     if (match["k"] is None and cut == "must") or (match["k"] is not None and cut == "no"):
         raise UsageError(f"metric {name!r} {'needs' if cut == 'must' else 'takes no'} @k")
-    if match["k"] == "R" and match["metric"] != "mAP":
-        raise UsageError(f"metric {name!r}: only mAP is cut at R")
+    if match["k"] == "R" and match["metric"] not in ("mAP", "P"):
+        raise UsageError(f"metric {name!r}: only mAP and P are cut at R")
     if match["level"] and not levelled:
         raise UsageError(f"metric {name!r} takes no level: it is over all levels")
     numbers = _numbers(name, match["value"], several=option == "weights")
@@ -506,7 +507,7 @@ def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Arra
     Args:
         levels: (Q, G) integers by rank; -1, at the end: not in the gallery.
         counts: (Q, L + 1) int64 images of each level.
-        specs: (M, 4) int64 of each metric: kind, level, cut-off (0 none), table.
+        specs: (M, 4) int64 of each metric: kind, level, cut-off (0: none or R), table.
         tables: (Q, T, L + 1) float64 relevance of each level for each query.
     """
     from hgld.ranking.kernels.metrics_cpu import measure_rows

@@ -31,6 +31,7 @@ MEANINGS = {
     "better.",
     "CPCC": "Correlation between the distances of class means and those of the classes in the "
     "tree, from -1 to 1.",
+    "MRR": "1 over the rank of the first right image, in a mean over the queries.",
     "MS": "Mistake severity: distance in the tree of those first images that are wrong, as a share "
     "of its height; lower is better.",
     "HC": "Hierarchical consistency: share of queries for which the classes that most of the first "

@@ -40,7 +40,7 @@ pytestmark = [
 ]
 NAMES = [
     "H-AP", "NDCG", "ASI", "AP:1", "AP:3", "mAP@R:2", "mAP@5:1", "R@1:2", "R@3", "TR@4:1", "AHD@4",
-    "hF@4", "hP@4", "hR@4", "MS", "HOPS", "P@4:2", "mMP@5",
+    "hF@4", "hP@4", "hR@4", "MS", "HOPS", "P@4:2", "mMP@5", "P@R", "MRR:2",
 ]  # fmt: skip
 
 
@@ -66,8 +66,10 @@ def by_hand(name, ranked):
     if parse(name).metric == "TR":
         return sum(hits[:k]) / min(k, sum(hits))
     if parse(name).metric in ("mMP", "P"):
-        cut = k if parse(name).metric == "P" else min(k, sum(hits))
+        cut = min(k, sum(hits)) if parse(name).metric == "mMP" else k or sum(hits)
         return sum(hits[:cut]) / cut
+    if parse(name).metric == "MRR":
+        return 1 / (hits.index(True) + 1)
     return float(any(hits[:k]))
 
 

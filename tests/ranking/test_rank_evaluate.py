@@ -18,7 +18,7 @@ NAMES = [
     "mAP@R:landmark", "mAP@100:landmark", "R@1:kind", "R@10", "TR@5:supercategory", "H-R@10",
     "H-P@3", "wAP", "wAP(weights=0.2/0.3/0.5)", "ASI:kind", "ASI:landmark", "P@4:kind", "P@30",
     "mMP@5:supercategory", "mMP@30", "MS", "HOPS", "HOPS@7", "AHD@5", "AHD@300",
-    "hP@5", "hR@5", "hF@5",
+    "hP@5", "hR@5", "hF@5", "P@R:supercategory", "MRR:kind", "MRR@3",
 ]  # fmt: skip
 LEVELS = ["kind", "supercategory", "landmark"]
 pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
@@ -50,7 +50,8 @@ def by_hand(name, scores, levels):
             metrics.ap_at_k(scores, levels, at, k) if k else metrics.map_at_r(scores, levels, at)
         ),
         "R": lambda: metrics.recall_at_k(scores, levels, at, k),
-        "P": lambda: metrics.precision_at_k(scores, levels, at, k),
+        "P": lambda: metrics.precision_at_k(scores, levels, at, k or None),
+        "MRR": lambda: metrics.reciprocal_rank(scores, levels, at, k),
         "mMP": lambda: metrics.precision_at_k(scores, levels, at, k, modified=True),
         "TR": lambda: metrics.tr_at_k(scores, levels, at, k),
         "H-R": lambda: metrics.h_recall_at_k(scores, levels, 3, k),

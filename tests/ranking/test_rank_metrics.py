@@ -60,6 +60,9 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
         "asi_2": metrics.Ranking.of(by_rank, L).evaluate(["ASI:2"]).per_query["ASI:2"],
         "p_at_4": metrics.precision_at_k(scores, levels, 2, 4),
         "mmp_at_4": metrics.precision_at_k(scores, levels, 2, 4, modified=True),
+        "p_at_r": metrics.precision_at_k(scores, levels, 2, None),
+        "mrr": metrics.reciprocal_rank(scores, levels, 2),
+        "mrr_at_4": metrics.reciprocal_rank(scores, levels, 2, 4),
         "ms": metrics.mistake_severity(scores, levels, L),
         "hops": metrics.hops(scores, levels, L),
         "hops_at_4": metrics.hops(scores, levels, L, 4),
@@ -74,6 +77,7 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
         rel = [(v / L) ** 1.5 / max(1, ranked.count(v)) if v else 0.0 for v in range(L + 1)]
         binary = oracle.ranking_of(s, (x >= 2).astype(int) - (x < 0))
         right = sum(x > 0 for x in binary)
+        first = binary.index(1) + 1 if right else 0
         one = oracle.ranking_of(s, (x >= 1).astype(int) - (x < 0))
         expected = {
             "h_ap": oracle.h_ap_of(ranked, rel),
@@ -87,6 +91,9 @@ def test_every_metric_is_its_loop(seed, ties) -> None:
             "mmp_at_4": sum(x > 0 for x in binary[: min(4, right)]) / min(4, right)
             if right
             else math.nan,
+            "p_at_r": sum(x > 0 for x in binary[:right]) / right if right else math.nan,
+            "mrr": 1 / first if right else math.nan,
+            "mrr_at_4": (first <= 4) / first if right else math.nan,
             "ms": 1 - ranked[0] / L if L in ranked and ranked[0] < L else math.nan,
             **oracle.of_paths(ranked, L, 4),
             "hops": oracle.hops_of(ranked),

@@ -10,12 +10,12 @@ import numpy as np
 from hgld.compiled import Array, fast, inner, kernel
 
 KINDS = {  # number of each metric; those up to ASI: are of one level
-    "AP": 0, "mAP@R": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
+    "AP": 0, "MRR": 1, "mAP": 2, "R": 3, "TR": 4, "P": 5, "mMP": 6, "ASI:": 7, "NDCG": 8,
     "ASI": 9, "H-AP": 10, "wAP": 10, "H-R": 11, "H-P": 12, "MS": 13, "AHD": 14, "hP": 15, "hR": 16,
     "hF": 17, "HOPS": 18, "HC": 19, "HCA": 20,
 }  # fmt: skip
-AP, AP_AT_R, AP_AT_K, RECALL, TRUE_RECALL, PRECISION, MODIFIED_PRECISION, ASI_AT_LEVEL = (
-    KINDS[name] for name in ("AP", "mAP@R", "mAP", "R", "TR", "P", "mMP", "ASI:")
+AP, RECIPROCAL_RANK, RECALL, TRUE_RECALL, PRECISION, MODIFIED_PRECISION, ASI_AT_LEVEL = (
+    KINDS[name] for name in ("AP", "MRR", "R", "TR", "P", "mMP", "ASI:")
 )
 NDCG, ASI, H_AP, H_RECALL, H_PRECISION = (
     KINDS[name] for name in ("NDCG", "ASI", "H-AP", "H-R", "H-P")
@@ -172,7 +172,7 @@ def metric_row(
         ranks: (P,) int32 ranks of the relevant images, ascending.
         found: (P,) their levels, all above 0.
         counts: (L + 1,) int64 images of each level.
-        plan: (M, 4) int64: kind, level, cut-off (0 none), table.
+        plan: (M, 4) int64: kind, level, cut-off (0: none or R), table.
         tables: (T, L + 1) float64 relevance by level of this query.
         logs: 1 / log2(1 + r) at index r.
         discounts: sums of ``logs`` up to and including index r.
@@ -239,7 +239,9 @@ def at_one_level(ranks: Array, kind: int, cut: int, total: float, harmonic: Arra
         return float(total / size)
     if kind == RECALL:
         return 1.0 if ranks[0] <= cut else 0.0
-    if kind == AP_AT_R:
+    if kind == RECIPROCAL_RANK:
+        return 1.0 / ranks[0] if cut == 0 or ranks[0] <= cut else 0.0
+    if cut == 0:  # cut at R
         cut = size
     elif kind == MODIFIED_PRECISION:
         cut = min(cut, size)
