@@ -6,6 +6,7 @@ changes it; ``hgld.shards.ImageLoader`` gives each image once.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -56,7 +57,7 @@ class _Retrieval(Metric):
         self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
     ) -> torch.nn.Module:
         """Move all tensors to the device that a conversion gives; they keep their precision."""
-        return super()._apply(lambda one: one.to(fn(one.new_zeros(1)).device), exclude_state)
+        return super()._apply(partial(_move, fn), exclude_state)
 
 
 class RetrievalFromGallery(_Retrieval):
@@ -95,14 +96,21 @@ class RetrievalFromGallery(_Retrieval):
         super().__init__(names, level_names, **options)
         check_tensors(gallery=gallery)
         check_labels(gallery_labels, len(gallery), None, "gallery_")
-        self.register_buffer("gallery", gallery, persistent=False)
-        self.register_buffer("gallery_labels", gallery_labels, persistent=False)
+        # no buffers: DistributedDataParallel would send them to all processes at each step
+        self.gallery, self.gallery_labels = gallery, gallery_labels
         zeros = torch.zeros(len(of_queries(self.names)), dtype=torch.float64)
         self.add_state("sums", zeros, dist_reduce_fx="sum")
         self.add_state("counts", zeros.long(), dist_reduce_fx="sum")
         self.add_state("inverted", torch.zeros(2).long(), dist_reduce_fx="sum")
         # MetricCollection computes metrics as one whose states are equal after the first batch
         self.add_state("identity", torch.tensor([*uuid4().bytes]), dist_reduce_fx="max")
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
+    ) -> torch.nn.Module:
+        """Move the gallery with the states."""
+        self.gallery, self.gallery_labels = _move(fn, self.gallery), _move(fn, self.gallery_labels)
+        return super()._apply(fn, exclude_state)
 
     def update(self, query: Tensor, query_labels: Tensor) -> None:
         """Add a batch: (Q, D) embeddings, (Q, L) label paths."""
@@ -196,6 +204,11 @@ class MutualRetrieval(_Retrieval):
             own = own or [part.to(self.device) for part in with_images[0]]
             self.embeddings, self.labels = ([part] for part in own)
             super()._sync_dist(dist_sync_fn, process_group)
+
+
+def _move(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    """Return a tensor on the device that a conversion gives, in its own precision."""
+    return tensor.to(fn(tensor.new_zeros(1)).device)
 
 
 def _check_alike(embeddings: Sequence[Tensor], labels: Sequence[Tensor]) -> None:

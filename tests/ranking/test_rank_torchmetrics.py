@@ -78,6 +78,14 @@ def test_a_metric_keeps_its_precision_in_a_module_of_half_precision(convert) -> 
         assert found == pytest.approx(one.mean())
 
 
+def test_a_gallery_moves_with_its_metric_and_is_no_buffer() -> None:
+    """DistributedDataParallel sent a buffer to all processes at each step of training."""
+    metric = RetrievalFromGallery(["R@1"], *images())
+    assert not [*metric.buffers()] and not metric.state_dict()
+    metric.to("meta")
+    assert metric.gallery.is_meta and metric.gallery_labels.is_meta and metric.sums.is_meta
+
+
 def test_levels_that_weigh_less_are_warned_of_once(recwarn: pytest.WarningsRecorder) -> None:
     labels = torch.tensor([[0, 0]] * 9 + [[0, 1]])
     warnings.simplefilter("always")
