@@ -221,12 +221,12 @@ def measure_files(
     for metric in chosen:
         parse(metric).at_level(names)
     sides = [query] if gallery is None else [query, gallery]
-    if gallery is not None and (inside := _count_inside(query, gallery)):
+    vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
+    if gallery is not None and (inside := _count_inside(query, gallery, *vectors)):
         say(
             f"{inside:,} of {len(query):,} queries are in the gallery, too, and find themselves; "
             "give QUERY alone, or a gallery without them"
         )
-    vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
     device = choose_device("auto")
     helps = "measure fewer queries at a time, or on a machine with more memory"
     if device.type != "cpu":
@@ -333,13 +333,19 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
     return same
 
 
-def _count_inside(query: Given, gallery: Given) -> int:
-    """Count the queries that the gallery holds, too: same id and embedding, or the same file."""
-    if query.ids is None or gallery.ids is None:
-        return len(query) if query.path == gallery.path else 0
-    place = gallery.distinct_ids().get_indexer(query.distinct_ids())
-    inside = place >= 0
-    return int((query.vectors[inside] == gallery.vectors[place[inside]]).all(axis=1).sum())
+def _count_inside(query: Given, gallery: Given, own: np.ndarray, others: np.ndarray) -> int:
+    """Count the queries that the gallery holds, too: same id and embedding, or the same file.
+
+    Of two files without common ids, those with the same embedding: one is a copy of the other.
+    """
+    if query.ids is not None and gallery.ids is not None:
+        place = gallery.distinct_ids().get_indexer(query.distinct_ids())
+        inside = place >= 0
+        if inside.any() or query.path == gallery.path:
+            return int((query.vectors[inside] == gallery.vectors[place[inside]]).all(axis=1).sum())
+    alike = np.flatnonzero(np.isin(others[:, 0], own[:, 0]))  # the few rows to compare as a whole
+    held = {others[row].tobytes() for row in alike}
+    return sum(row.tobytes() in held for row in own)
 
 
 def _as_they_are(side: Given) -> np.ndarray:

@@ -157,6 +157,7 @@ def test_queries_that_are_in_the_gallery_too_are_told(tmp_path: Path) -> None:
     assert [text.partition(" queries are in the gallery")[0] for text in said] == [
         "3 of 4",
         "4 of 4",
+        "4 of 4",
     ]
 
 
@@ -439,6 +440,19 @@ def test_drawn_queries_without_ids_are_in_no_gallery() -> None:
     with watched_by(None, notices.append):
         measure_draws(given, 2, ["R@1"])
     assert not notices  # none says that queries find themselves
+
+
+@pytest.mark.parametrize("ids", [None, np.array(["w", "x", "y", "z"])])
+def test_queries_in_a_gallery_of_another_file_are_reported(ids) -> None:
+    """A copy without ids, or with others, gave R@1 of 100 % without a word."""
+    table = pd.DataFrame({"c": list("aabb")})
+    query = Given(Path("q.npz"), VECTORS, None if ids is None else np.array(list("abcd")), table)
+    others = np.concatenate([2 * VECTORS[:3], -VECTORS[:1]])  # a length changes no cosine
+    notices: list[str] = []
+    with watched_by(None, notices.append):
+        found = measure_files(query, Given(Path("g.npz"), others, ids, table), ["R@1"])
+    assert [text.partition(" are")[0] for text in notices] == ["3 of 4 queries"]
+    assert found.result.mean()["R@1"] == 1.0
 
 
 def test_draws_without_a_query_are_refused() -> None:
