@@ -20,7 +20,8 @@ import simplejpeg
 import torch
 from torch import Tensor
 
-from hgld.ranking import grades, losses, metrics
+from hgld.ranking import losses, metrics
+from hgld.ranking.levels import shared_levels
 from hgld.shards import read_index
 from tests.benchmarks.cases import embeddings_of, fastest, labels_of
 from tests.benchmarks.measures import Row
@@ -194,7 +195,7 @@ def _ranx(name: str, query: Tensor, q_labels: Tensor, gallery: Tensor, g_labels:
     from ranx import Qrels, Run, evaluate
 
     numba.set_num_threads(1)
-    shared = grades.shared_levels(q_labels, g_labels)
+    shared = shared_levels(q_labels, g_labels)
     if name == "map":
         shared = (shared == shared.max()).to(shared)
     ids = [f"g{number}" for number in range(len(gallery))]
