@@ -405,7 +405,7 @@ def _connect(url: str) -> tuple[Any, str]:
     scheme = _scheme(url)
     if is_web(url):
         return _Web(), url
-    import fsspec  # type: ignore[import-untyped]  # here, since few commands need it
+    import fsspec  # here, since few commands need it
 
     here = as_folder(url)
     url = url if isinstance(here, str) else str(here)  # fsspec takes %20 for a part of the name

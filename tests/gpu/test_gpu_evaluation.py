@@ -82,7 +82,8 @@ def grid_vectors(count, seed, dim=4):
 
 
 def ranked(query, gallery, labels, exclude_self=False, first=0):
-    ranges = ClassRanges.of(*(part.to(DEVICE) for part in labels), exclude_self)
+    of_query, of_gallery = (part.to(DEVICE) for part in labels)
+    ranges = ClassRanges.of(of_query, of_gallery, exclude_self)
     given = query.to(DEVICE), gallery.to(DEVICE), ranges, first, iter
     return Ranking.join(Ranking(*block) for block in rank_gpu.rank_blocks(*given))
 

@@ -49,8 +49,9 @@ def by_kernel(scores, levels, kind, step, num_levels=3):
     if kind == "dcg":
         table = gain_table(num_levels).expand(len(scores), -1)
     goal = Goal(kind, step, ks=KS if kind == "recall" else ())
-    given = (part.to(DEVICE) for part in (scores, levels, table))
-    return tuple(part.cpu().double().numpy() for part in loss_gpu.solve_rows(*given, goal))
+    s, levels, table = (part.to(DEVICE) for part in (scores, levels, table))
+    found = loss_gpu.solve_rows(s, levels, table, goal)
+    return tuple(part.cpu().double().numpy() for part in found)
 
 
 def agree(found, truth, dtype) -> None:

@@ -173,9 +173,9 @@ class Run:
         """Hash of each file of the work folder and of each object; without hidden ones."""
         found = {}
         for path in self.work.rglob("*"):
-            name = path.relative_to(self.work)
-            if path.is_file() and not any(part.startswith(".") for part in name.parts):
-                found[str(name)] = records(path) if name.name == "lock.json" else hash_file(path)
+            local = path.relative_to(self.work)
+            if path.is_file() and not any(part.startswith(".") for part in local.parts):
+                found[str(local)] = records(path) if local.name == "lock.json" else hash_file(path)
         there = RemoteFolder(URL)
         for name in there.list():
             if not name.startswith("."):
