@@ -17,7 +17,7 @@ from hgld.cli.arguments import open_runner
 from hgld.errors import HgldError, InvalidData
 from hgld.file_lock import hold, is_held
 from hgld.pipeline import running
-from hgld.pipeline.lock import Lock
+from hgld.pipeline.lock import STOPPED, Lock, judge
 from hgld.pipeline.running import RunningStage, read_running, record_running
 from hgld.pipeline.stages import STAGES
 from hgld.tasks import track
@@ -150,6 +150,19 @@ def test_status_says_why_a_stage_failed(tmp_path: Path, capsys: pytest.CaptureFi
     assert guarded(lambda: app(["status", *command, "--json"])) == 0
     states = json.loads(capsys.readouterr().out)
     assert code == 3 and states["collect"] == {"state": "missing", "reasons": [f"failed: {line}"]}
+
+
+def test_a_failure_is_no_reason_under_other_options(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
+    stage = next(stage for stage in STAGES if stage.name == "export")
+    tried = open_runner(file, ["export.seed=1"], tmp_path).workspace
+    lock = Lock(tmp_path / "lock.json")
+    lock.start(stage)
+    lock.fail(stage, InvalidData("no image is left to export"), tried)
+    lock, other = Lock.load(lock.path), open_runner(file, [], tmp_path).workspace
+    assert judge(stage, lock, tried).reasons == ("failed: no image is left to export",)
+    assert judge(stage, lock, other).reasons == (STOPPED,)
 
 
 def test_of_an_error_of_many_lines_the_first_two_are_the_reason(tmp_path: Path) -> None:

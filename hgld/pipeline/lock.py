@@ -135,8 +135,8 @@ class Lock:
 
     def start(self, stage: Stage) -> None:
         """Record that the stage is running: until it finishes, changed outputs are not edits."""
-        self.stages[stage.name] = {**self.stages.get(stage.name, {}), "at_work": True}
-        self.stages[stage.name].pop("failed", None)
+        record = {**self.stages.get(stage.name, {}), "at_work": True}
+        self.stages[stage.name] = {n: v for n, v in record.items() if not n.startswith("failed")}
         self.save()
 
     def fail(self, stage: Stage, error: Exception, workspace: Workspace) -> None:
@@ -151,6 +151,7 @@ class Lock:
             record["failed"] = some_of(lines, SHOWN_LINES, "; ") or type(error).__name__
             # The stage's own error must be reported, not one of these.
             with suppress(OSError, HgldError):
+                record["failed_with"] = stage_options(stage, workspace, self)
                 if self._is_untouched(stage, workspace):
                     del record["at_work"]
             with suppress(OSError):
@@ -297,7 +298,10 @@ def _files(folder: Path) -> list[Path]:
 def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
     """Whether a stage's outputs are what its inputs, options and code would make now."""
     record = lock.stages.get(stage.name, {})
-    stopped = f"failed: {record['failed']}" if "failed" in record else STOPPED
+    failed = "failed" in record
+    if failed and "failed_with" in record:  # other options may pass
+        failed = record["failed_with"] == stage_options(stage, workspace, lock)
+    stopped = f"failed: {record['failed']}" if failed else STOPPED
     if "inputs" not in record:
         return Freshness("missing", (stopped,) if record else (NEVER_RUN,))
     outputs = lock.hashes(stage.writes, workspace)
@@ -306,7 +310,7 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
         names = ", ".join(ARTIFACTS[name].file for name in gone)
         return Freshness("missing", (f"{names} is gone",))
     reasons = _reasons(stage, record, lock, workspace)
-    if lock.is_unfinished(stage) or (reasons and "failed" in record):
+    if lock.is_unfinished(stage) or (reasons and failed):
         reasons = [stopped, *reasons]
     if lock.is_unfinished(stage):
         return Freshness("stale", tuple(reasons))
