@@ -5,7 +5,6 @@ are embedded, once for light and once for dark screens; they are also written as
 and papers (PNG, SVG, PDF), and the table as CSV and LaTeX. Same input, same bytes.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
@@ -25,7 +24,6 @@ from hgld.report.galleries import find_galleries
 from hgld.report.intervals import measure_intervals
 from hgld.report.latex import frame_latex
 from hgld.report.metrics_table import (
-    MetricRow,
     explain_metrics,
     first_metric,
     inverted_queries,
@@ -41,11 +39,6 @@ from hgld.shards.schema import level_columns
 
 WORDS = 1.1  # height of a chart's title and caption in inches
 GAP = 2.5  # most inches by which a column is higher than the one beside it
-CELL = 65  # least width of a column of the table in pixels
-DEVIATION = 30  # pixels of a deviation beside a mean
-MARK = 13  # pixels of the mark around a best value
-LETTER = 7.2  # pixels of a letter in the head of the table
-FIXED = 330  # pixels of the table's first column, and around the table
 
 
 def arrange(charts: Sequence[Chart]) -> list[list[list[Chart]]]:
@@ -180,7 +173,6 @@ def write_report(
             metrics=metrics,
             meanings=explain_metrics(metrics),
             rows=rows,
-            table_width=_table_width(metrics, rows),
             intervals=measured.intervals,
             seeds=describe_seeds(measured),
             skipped=skipped_queries(evaluation),
@@ -212,11 +204,3 @@ def describe_seeds(measured: ChartData) -> str:
             "each side; those of three seeds reach 4.3."
         )
     return text
-
-
-def _table_width(metrics: Sequence[str], rows: Sequence[MetricRow]) -> int:
-    """Estimate the width in pixels that a page needs for the complete table of metrics."""
-    cell = CELL + DEVIATION * any(row.has_deviation for row in rows)
-    cell += MARK * any(any(row.best) for row in rows)
-    words = [max(map(len, re.split(r"[:(/]", metric))) for metric in metrics]
-    return round(FIXED + sum(max(cell, LETTER * letters + 20) for letters in words))

@@ -63,18 +63,12 @@
       return line;
     }));
     const amount = found.length === all.length ? "" : `${found.length.toLocaleString("en")} of `;
-    find("[role=status]").textContent = `${amount}${all.length.toLocaleString("en")} classes at ${levels[form.level.value]}`;
+    find("[role=status]").textContent = `${amount}${all.length.toLocaleString("en")} ${all.length === 1 ? "class" : "classes"} at ${levels[form.level.value]}`;
     more.hidden = found.length <= shown;
     more.textContent = `Show ${Math.min(STEP, found.length - shown)} more`;
-    look();
   };
   more.onclick = () => { shown += STEP; draw(); };
   form.oninput = () => { shown = STEP; draw(); };
   form.onsubmit = (event) => event.preventDefault();
-  // a hint above each table that is wider than the page
-  const look = () => document.querySelectorAll(".classes .scroll, .values .scroll").forEach((box) =>
-    box.previousElementSibling.classList.toggle("shown", box.scrollWidth > box.clientWidth));
-  new ResizeObserver(look).observe(document.body);
-  document.querySelectorAll(".values").forEach((part) => { part.ontoggle = look; });
   draw();
 }

@@ -43,7 +43,8 @@ def look(browser: Any, page: Path, width: int = 400, scheme: str = "light") -> d
     Returns:
         page: pixels by which it is wider than the window. beyond: elements that leave their card.
         cut: elements that hide a part of their text. scrollers: classes of the boxes that scroll
-        sideways. silent: those without a hint. blank: number of images without pixels. widths:
+        sideways. silent: those without a hint. idle: hints without a box that scrolls.
+        hints: texts of all that are shown. blank: number of images without pixels. widths:
         of the photos. said: messages of the browser.
     """
     view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -57,7 +58,7 @@ def look(browser: Any, page: Path, width: int = 400, scheme: str = "light") -> d
 
 
 LOOK = """() => {
-  const found = {beyond: [], cut: [], silent: [], scrollers: [],
+  const found = {beyond: [], cut: [], silent: [], idle: [], hints: [], scrollers: [],
                  blank: [...document.images].filter(image => !image.naturalWidth).length,
                  widths: [...document.querySelectorAll('main figure img')].map(e => e.width),
                  page: document.documentElement.scrollWidth - innerWidth};
@@ -67,6 +68,11 @@ LOOK = """() => {
   for (const e of all) {
     const box = e.getBoundingClientRect();
     if (!box.width) continue;
+    if (e.matches('.hint')) {
+      const next = e.nextElementSibling;
+      found.hints.push(e.textContent);
+      if (next.scrollWidth <= next.clientWidth) found.idle.push(name(e));
+    }
     if (scrolls(e)) {
       if (e.scrollWidth <= e.clientWidth) continue;
       found.scrollers.push(e.className);

@@ -425,14 +425,34 @@ def test_a_browser_shows_the_report_offline(
     assert overflow <= 0
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (700, "dark"), (1280, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(400, "light"), (700, "dark"), (1280, "light"), (1800, "light")]
+)
 def test_nothing_is_cut_and_what_scrolls_says_so(
     long_report: Path, width: int, scheme: Any, chromium: Any
 ) -> None:
     found = look(chromium, long_report / "report.html", width, scheme)
-    assert found["beyond"] == [] and found["cut"] == [] and found["silent"] == []
+    assert found["beyond"] == [] and found["cut"] == []
+    assert found["silent"] == [] and found["idle"] == []
     assert found["page"] <= 0
     assert width > 1000 or "scroll" in found["scrollers"]
+
+
+@pytest.mark.parametrize(("second", "widths"), [(0.75, (1100, 400)), (0.5, (1280, 1000))])
+def test_eight_metrics_with_deviations_have_a_hint_to_scroll_only_on_a_page_that_is_too_narrow(
+    run: MadeRun, second: float, widths: tuple[int, int], chromium: Any
+) -> None:
+    """The best of a column is marked, unless all are."""
+    metrics = ["H-AP", "NDCG", "ASI", *(f"AP:{k}" for k in "abc"), "R@1:species", "mAP@100:species"]
+    run.evaluation["metrics"] = metrics
+    for name, mean in (("good", 0.75), ("plain", second)):
+        means = {"mean": dict.fromkeys(metrics, mean)}
+        run.evaluation["models"][name] |= means
+        run.evaluation["runs"][name] |= {**means, "std": dict.fromkeys(metrics, 0.01)}
+    wide, narrow = (look(chromium, write(run) / "report.html", width) for width in widths)
+    assert wide["idle"] == narrow["idle"] == []
+    hint = "Scroll the table sideways for all 8 columns."
+    assert hint not in wide["hints"] and hint in narrow["hints"]
 
 
 @pytest.mark.parametrize(
