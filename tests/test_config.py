@@ -295,6 +295,22 @@ def test_a_file_of_weights_is_relative_to_the_file_like_other_paths(
     assert found.train.backbone == f"resnet50/{here}/w.pth"
 
 
+def test_a_model_of_several_seeds_has_a_source_for_each(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    text = 'labels = "l"\n[evaluate.models]\na = { source = "%s", seeds = %s }\n'
+    file.write_text(text % ("a-{seed}.npz", [0, 7]))
+    found = load_pipeline(file).evaluate
+    files = {f"a-s{seed}": f"{tmp_path}/a-{seed}.npz" for seed in (0, 7)}
+    assert found.sources == files
+    assert {str(path) for path in found.brought_paths().values()} == {*files.values()}
+    file.write_text(text % ("python:net.py:build_{seed}", [1]))
+    assert load_pipeline(file).evaluate.sources == {"a-s1": f"python:{tmp_path}/net.py:build_1"}
+    for source, seeds in (("a.npz", [0, 1]), ("a-{seed}.npz", []), ("a-{seed}.npz", [0, 0])):
+        file.write_text(text % (source, seeds))
+        with pytest.raises(UsageError, match=r"seeds, each once, and \{seed\} in the source need"):
+            load_pipeline(file)
+
+
 def test_a_model_is_a_text_or_a_table_and_its_code_is_relative_to_the_file(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     models = 'a = "python:net.py:build"\nb = "python:nets.small:build"\n'

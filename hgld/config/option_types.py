@@ -81,7 +81,7 @@ def _resolve_model(name: Any, info: ValidationInfo) -> Any:
     kind, _, rest = name.partition(":")
     if kind == "python":
         place, _, function = rest.rpartition(":")
-        if not place or not function.isidentifier():
+        if not place or not function.replace("{seed}", "0").isidentifier():
             raise ValueError("expected python:FILE.py:FUNCTION or python:MODULE:FUNCTION")
         if not place.endswith(".py"):
             return name

@@ -6,7 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from hgld.config.option_types import ModelName, Options, RunName, files_of_models
-from hgld.config.training_options import Size
+from hgld.config.training_options import Seed, Size
+
+SEED = "{seed}"  # in a source, in place of a number of ``seeds``
 
 
 class ModelOptions(Options):
@@ -20,6 +22,9 @@ class ModelOptions(Options):
     "open_clip:MODEL/FILE", "offline:efficientnet-lite0", a model's folder, a file of embeddings
     with image ids (.npz, .parquet), or "python:FILE.py:FUNCTION" or "python:MODULE:FUNCTION", whose
     code is run."""
+    seeds: tuple[Seed, ...] = ()
+    """Seeds that a model was trained with elsewhere. Each gives a model, NAME-s0, NAME-s1, ..., in
+    whose source it replaces {seed}; results are then means over the seeds."""
     image_size: int | None = Field(None, ge=1, le=16384)
     """Side in pixels of the photos; default: that of the pretrained model, 224 for python."""
     pooling: Literal["default", "avg", "max", "gem", "token"] | None = None
@@ -53,10 +58,31 @@ class ModelOptions(Options):
     @property
     def preparation(self) -> dict[str, Any]:
         """The options that are set beside the source."""
-        return self.model_dump(mode="python", exclude={"source"}, exclude_none=True)
+        return self.model_dump(mode="python", exclude={"source", "seeds"}, exclude_none=True)
+
+    def by_name(self, name: str) -> "dict[str, ModelOptions]":
+        """Return the model of each seed by its name; without seeds this one under the given name.
+
+        Example:
+            >>> found = ModelOptions(source="/a-{seed}.npz", seeds=(0, 7)).by_name("a")
+            >>> {name: model.source for name, model in found.items()}
+            {'a-s0': '/a-0.npz', 'a-s7': '/a-7.npz'}
+        """
+        if not self.seeds:
+            return {name: self}
+        sources = {seed: self.source.replace(SEED, str(seed)) for seed in self.seeds}
+        return {
+            f"{name}-s{seed}": self.model_copy(update={"source": source, "seeds": ()})
+            for seed, source in sources.items()
+        }
 
     @model_validator(mode="after")
     def _fits_the_source(self) -> Self:
+        if (SEED in self.source) != bool(self.seeds) or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(
+                f"source is {self.source} and seeds are {list(self.seeds)}; seeds, each once, and "
+                f"{SEED} in the source need each other"
+            )
         own_size = {"max_side", "scales"}
         allowed = {
             "timm": set(type(self).model_fields),
@@ -217,8 +243,13 @@ class EvaluateOptions(Options):
     @property
     def sources(self) -> dict[str, str]:
         """The source of each model by name."""
-        found = self.models.items()
-        return {name: model if isinstance(model, str) else model.source for name, model in found}
+        found = dict[str, str]()
+        for name, model in self.models.items():
+            if isinstance(model, str):
+                found[name] = model
+            else:
+                found |= {own: one.source for own, one in model.by_name(name).items()}
+        return found
 
 
 class ReportOptions(Options):

@@ -69,6 +69,7 @@ class Model:
         file: of its weights, or config.json of a checkpoint; None: searched for when needed.
         options: preparation of the photos, if the pipeline file has a table for the model.
         option: the option that names the model, for errors; empty: ``evaluate.models.NAME``.
+        seed: that it was trained with, if the pipeline file says so.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Model:
     file: Path | None = None
     options: ModelOptions | None = None
     option: str = ""
+    seed: int | None = None
 
     @property
     def preparation(self) -> dict[str, Any]:
@@ -136,7 +138,8 @@ class Model:
         }
 
     def _shown(self) -> dict[str, Any]:
-        return {"preparation": self.preparation} if self.preparation else {}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return seed | ({"preparation": self.preparation} if self.preparation else {})
 
     def require(self) -> None:
         """Find the file of weights or embeddings; download the weights of a pretrained model.
@@ -362,6 +365,10 @@ def _source_of(model: str | ModelOptions) -> str:
 
 
 def _find(name: str, wanted: str | ModelOptions, runs: Path) -> list[Model]:
+    if isinstance(wanted, ModelOptions) and wanted.seeds:
+        own = zip(wanted.seeds, wanted.by_name(name).items(), strict=True)
+        each = [(seed, model) for seed, one in own for model in _find(*one, runs)]
+        return [replace(model, run=name, seed=seed) for seed, model in each]
     text = _source_of(wanted)
     options = None if isinstance(wanted, str) or not wanted.preparation else wanted
     kind, _, source = text.partition(":")

@@ -117,10 +117,10 @@ def _marked(evaluation: Mapping[str, Any], metric: str, intervals: Intervals) ->
 
 
 def _about(model: Mapping[str, Any], seeds: int) -> str:
-    if not model["steps"]:
-        how = "as pretrained" if model["loss"] == "pretrained" else model["loss"]
-        return f"{model['backbone']}, {how}"
-    about = f"{model['backbone']}, {model['loss']}, {count_text(model['steps'], 'step')}"
+    how = "as pretrained" if model["loss"] == "pretrained" else model["loss"]
+    about = f"{model['backbone']}, {how}"
+    if model["steps"]:
+        about += f", {count_text(model['steps'], 'step')}"
     return f"{about}, {seeds} seeds" if seeds > 1 else about
 
 

@@ -133,6 +133,23 @@ def test_given_embeddings_are_measured_as_the_model_that_made_them(
     assert given["models"]["m"]["loss"] == "given embeddings"
 
 
+def test_models_of_several_seeds_are_one_run(shards: Path, runs: Path, tmp_path: Path) -> None:
+    """Trained in another program, as a file for each seed."""
+    rows, made = photos(shards)[0], np.random.default_rng(0)
+    ids = rows["image_id"].to_numpy(str)
+    for seed in (0, 7):
+        np.savez(tmp_path / f"mine-{seed}.npz", vectors=made.normal(size=(len(ids), 4)), ids=ids)
+    model = {"source": f"{tmp_path}/mine-{{seed}}.npz", "seeds": [0, 7]}
+    report, _ = evaluate_one(shards, runs, tmp_path, model)
+    own = report["models"]
+    assert [(name, facts["seed"]) for name, facts in own.items()] == [("m-s0", 0), ("m-s7", 7)]
+    values = [facts["mean"]["H-AP"] for facts in own.values()]
+    run = report["runs"]["m"]
+    assert run["models"] == ["m-s0", "m-s7"] and values[0] != values[1]
+    assert run["mean"]["H-AP"] == pytest.approx(np.mean(values))
+    assert run["std"]["H-AP"] == pytest.approx(np.std(values, ddof=1))
+
+
 def test_models_are_all_runs_or_those_that_are_named(runs: Path) -> None:
     assert [m.name for m in find_models({}, runs)] == ["one", "two"]
     named = find_models({"x": "run:two", "y": str(runs / "one"), "z": "timm:resnet18"}, runs)
