@@ -581,8 +581,9 @@ def check_classes(embeddings: Tensor, classes: Tensor, num_classes: int, dim: in
     # On a GPU cross_entropy would fail with a device-side assert instead.
     if bool((classes < 0).any()) or bool((classes >= num_classes).any()):
         raise ShapeError(
-            f"classes run from {int(classes.min())} to {int(classes.max())}; "
-            f"there are proxies for 0..{num_classes - 1}"
+            f"classes run from {int(classes.min())} to {int(classes.max())}; there are proxies for "
+            f"0..{num_classes - 1}: number the finest ids of the whole training set from 0, as "
+            "torch.unique(ids, return_inverse=True)[1] does"
         )
 
 

@@ -1,12 +1,16 @@
 """Metrics for torchmetrics, and losses with the call of pytorch-metric-learning."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from pytorch_metric_learning.distances import DotProductSimilarity
 from pytorch_metric_learning.losses import SupConLoss
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from pytorch_metric_learning.utils.inference import CustomKNN
 from torch.nn import functional as F
 
 from hgld.errors import ShapeError
@@ -173,6 +177,42 @@ def test_two_processes_find_the_metrics_of_one(tmp_path: Path) -> None:
     for rank in range(2):
         for found, one in zip(torch.load(tmp_path / f"rank{rank}.pt"), expected, strict=True):
             assert {n: float(v) for n, v in found.items()} == pytest.approx(one)
+
+
+def test_metrics_of_the_libraries_are_those_under_their_names_here() -> None:
+    from torchmetrics.functional import retrieval
+
+    (query, q_labels), (gallery, g_labels) = images(), images(40, 1)
+    q_labels[3] = 99  # nothing is relevant to it
+    by_torchmetrics = {
+        "P@R": retrieval.retrieval_r_precision,
+        "MRR": retrieval.retrieval_reciprocal_rank,
+        "MRR@3": partial(retrieval.retrieval_reciprocal_rank, top_k=3),
+        "R@3": partial(retrieval.retrieval_hit_rate, top_k=3),
+        "P@3": partial(retrieval.retrieval_precision, top_k=3),
+        "AP": retrieval.retrieval_average_precision,
+        "NDCG": retrieval.retrieval_normalized_dcg,
+    }
+    by_metric_learning = {
+        "R@1": "precision_at_1",
+        "P@R": "r_precision",
+        "MRR": "mean_reciprocal_rank",
+        "AP": "mean_average_precision",
+        "mAP@R": "mean_average_precision_at_r",
+    }
+    sides = query, q_labels[:, 1:], gallery, g_labels[:, 1:]
+    found = metrics.evaluate(*sides, [*by_torchmetrics, "R@1", "mAP@R"])
+    scores = query @ gallery.T + 1  # torchmetrics' AP counts no positive with a score of 0 or less
+    relevant = q_labels[:, 1:] == g_labels[:, 1]
+    for i in relevant.any(1).nonzero()[:, 0].tolist():
+        for name, function in by_torchmetrics.items():
+            value = found.per_query[name][i].item()
+            assert value == pytest.approx(function(scores[i], relevant[i]).item(), abs=1e-6), name
+    nearest = CustomKNN(DotProductSimilarity())
+    calculator = AccuracyCalculator([*by_metric_learning.values()], knn_func=nearest, k=None)
+    values = calculator.get_accuracy(query, q_labels[:, 1], gallery, g_labels[:, 1])
+    for name, other in by_metric_learning.items():
+        assert found.mean()[name] == pytest.approx(values[other], abs=1e-6), name
 
 
 def test_a_loss_is_called_as_the_librarys() -> None:
