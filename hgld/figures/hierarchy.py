@@ -5,9 +5,9 @@ any draw the same figures.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,17 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from hgld.figures.theme import (
+    LONGEST_NAME,
     WIDTH,
     Drawing,
     Theme,
     add_axes,
     add_legend,
+    fit_legend,
     open_figure,
     scale_axis,
 )
-from hgld.words import columns_of, count_text, level_classes
+from hgld.words import columns_of, count_text, level_classes, shortened
 
 MAX_BARS = 80
 HEIGHT = 4.6  # inches of the rings with the names around them
@@ -55,7 +57,9 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
     groups = sorted({bar.group for bar in bars})
     few = len(groups) <= len(theme.groups)
     colours = dict(zip(groups, theme.groups, strict=False)) if few else {}
-    with open_figure(theme, WIDTH, 0.9 + 0.175 * len(shown)) as figure:
+    names = [shortened(bar.name, LONGEST_NAME) for bar in shown]
+    legend, columns, more = fit_legend(colours, 3, _width_beside(names))
+    with open_figure(theme, WIDTH, 0.9 + 0.175 * len(shown) + more) as figure:
         axes = add_axes(figure, theme, grid_axis="x")
         largest = shown[0].classes
         scale_axis(axes, "x", shown[-1].classes, largest)
@@ -67,18 +71,22 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
             axes.barh(number, bar.classes - start, 0.72, left=start, color=colour)
             text = f" {bar.classes:,}" + f" · {count_text(bar.images, 'image')}" * with_images
             axes.text(bar.classes, number, text, va="center", fontsize=8, color=theme.muted)
-        names = [bar.name for bar in shown]
         axes.set_yticks(range(len(shown)), names, color=theme.ink, fontsize=8.5)
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlim(start, largest * (8 if logarithmic else 1.3))
         left_out = f" ({len(bars) - len(shown)} smaller not shown)" if len(bars) > MAX_BARS else ""
         scale = ", logarithmic" if logarithmic else ""
         axes.set_xlabel(f"number of {level_classes(finest)}{scale}{left_out}")
-        for group, colour in colours.items():
+        for group, colour in zip(legend, colours.values(), strict=True):
             axes.barh([np.nan], [np.nan], color=colour, label=group)
         if len(colours) > 1:
-            add_legend(axes, theme)
+            add_legend(axes, theme, columns)
         return Drawing(figure, theme)
+
+
+def _width_beside(names: Iterable[str]) -> float:
+    """Inches of a panel beside the names of its rows."""
+    return WIDTH - 0.25 - LETTER * max(map(columns_of, names), default=0)
 
 
 def draw_sunburst(counts: Mapping[Path, int], levels: Sequence[str], theme: Theme) -> Drawing:
@@ -225,12 +233,22 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> Drawin
     """A bar for each thing counted, parted by class: where natural ends and human-made begins.
 
     Args:
-        shares: what is counted -> class -> count; every row names the same classes.
+        shares: what is counted -> class -> count; every row names the same classes. Of more
+            classes than there are colours, the largest of the first row are drawn.
         theme: of the page.
     """
     classes = next(iter(shares.values()))
-    colours = dict(zip(classes, cycle(theme.groups), strict=False))
-    with open_figure(theme, WIDTH, 0.75 + 0.42 * len(shares)) as figure:
+    if len(classes) > len(theme.groups):
+        largest = sorted(classes, key=lambda name: -classes[name])[: len(theme.groups) - 1]
+        others = count_text(len(classes) - len(largest), "other")
+        shares = {
+            what: {name: counts[name] for name in largest}
+            | {others: sum(counts.values()) - sum(counts[name] for name in largest)}
+            for what, counts in shares.items()
+        }
+    colours = dict(zip(next(iter(shares.values())), theme.groups, strict=False))
+    legend, columns, more = fit_legend(colours, 4, _width_beside(shares))
+    with open_figure(theme, WIDTH, 0.75 + 0.42 * len(shares) + more) as figure:
         axes = add_axes(figure, theme, grid_axis="x")
         style: dict[str, Any] = {"color": theme.surface, "weight": "bold", "ha": "center"}
         for row, counts in enumerate(shares.values()):
@@ -245,11 +263,14 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> Drawin
         axes.set_yticks(range(len(shares)), list(shares), color=theme.ink)
         axes.set(xlim=(0, 100), ylim=(len(shares) - 0.5, -0.5), xlabel="share (%)")
         axes.legend(
-            handles=[Patch(color=colour, label=name) for name, colour in colours.items()],
+            handles=[
+                Patch(color=colour, label=name)
+                for name, colour in zip(legend, colours.values(), strict=True)
+            ],
             frameon=False,
             loc="lower left",
             bbox_to_anchor=(-0.01, 1.0),
-            ncols=min(4, len(colours)),
+            ncols=columns,
             handlelength=1.0,
             labelcolor=theme.ink,
         )

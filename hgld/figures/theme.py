@@ -9,7 +9,7 @@ has its dashes, each point its mark, each bar its label.
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +22,15 @@ from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from hgld.figures.fonts import family_of, fonts_for
+from hgld.words import columns_of, shortened
 
 WIDTH = 5.6  # inches; one inch is 100 px of the page
+LONGEST_NAME = 48  # letters of a class beside a panel; more would leave no room for it
 WIDE = 2 * WIDTH + 0.2  # of a figure over both columns
 PIXELS_PER_INCH = 200  # twice the page's, for sharp screens
 PAD = 0.07  # inches around each panel
+LEGEND_LETTER, HANDLE = 0.07, 0.55  # inches: width of a letter of a legend, of all beside a name
+LEGEND_ROW = 0.2  # inches
 LOG_FROM = 30.0  # an axis is logarithmic if its values span more than this factor
 COMPRESSION = 3  # of PNGs: a third of the default's time for a tenth more bytes
 MARKS = "os^DvPX*"
@@ -165,6 +169,28 @@ def add_axes(
     axes.grid(axis=grid_axis, linewidth=0.8)  # type: ignore[arg-type]
     axes.spines[["top", "right", "left"]].set_visible(False)
     return axes
+
+
+def fit_legend(names: Iterable[str], most: int, width: float) -> tuple[list[str], int, float]:
+    """Shorten names to a width in inches; return them, the columns beside each other, and more.
+
+    The last is the height in inches of the rows below the first one, for which figures have room.
+
+    Args:
+        names: of the entries.
+        most: columns, if they have room.
+        width: of the legend in inches.
+
+    Example:
+        >>> fit_legend(["natural", "human-made"], 4, WIDTH)
+        (['natural', 'human-made'], 2, 0.0)
+        >>> fit_legend(["clothing", "toys", "home, kitchen & dining"], 3, 1.8)
+        (['clothing', 'toys', 'home, kitchen & …'], 1, 0.4)
+    """
+    fitting = [shortened(name, int((width - HANDLE) / LEGEND_LETTER)) for name in names]
+    widest = HANDLE + LEGEND_LETTER * max(map(columns_of, fitting), default=0)
+    columns = max(1, min(most, len(fitting), int(width / widest)))
+    return fitting, columns, LEGEND_ROW * max(0, -(-len(fitting) // columns) - 1)
 
 
 def add_legend(axes: Axes, theme: Theme, columns: int = 3, inside: str = "") -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from hgld.figures import WIDE, Drawing, Theme, mark_of, open_figure
+from hgld.figures import WIDE, Drawing, Theme, fit_legend, mark_of, open_figure
 from hgld.report.figures import model_colours
 from hgld.words import count_text
 
@@ -102,7 +102,11 @@ def draw_class_maps(
     marks = {group: mark_of(number, theme) for number, group in enumerate(named)}
     columns = min(3, len(maps))
     rows = -(-len(maps) // columns)
-    lines = -(-(len(named) + (len(counts) > NAMED)) // 6)
+    names = [group[-1] for group in marks]
+    if len(counts) > NAMED:
+        names.append(count_text(len(counts) - NAMED, "other"))
+    legend, beside, _ = fit_legend(names, 6, WIDE)
+    lines = -(-len(legend) // beside)
     with open_figure(theme, WIDE, rows * (WIDE / columns * 0.86) + 0.26 * lines + 0.2) as figure:
         for number, (model, found) in enumerate(maps.items()):
             axes: Axes = figure.add_subplot(rows, columns, number + 1, facecolor=theme.surface)
@@ -110,11 +114,10 @@ def draw_class_maps(
             axes.set_title(model, loc="left", fontsize=11, color=colours[model], weight="bold")
             text = f"nearest class of the same {level}: {found.together:.0%}"
             axes.set_xlabel(text, fontsize=9, color=theme.ink)
-        handles = [_handle(group[-1], *mark) for group, mark in marks.items()]
-        if len(counts) > NAMED:
-            handles.append(_handle(count_text(len(counts) - NAMED, "other"), theme.grid, "o"))
+        looks = [*marks.values(), (theme.grid, "o")]
+        handles = [_handle(name, *look) for name, look in zip(legend, looks, strict=False)]
         style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.ink}
-        figure.legend(handles=handles, loc="outside lower center", ncols=6, **style)
+        figure.legend(handles=handles, loc="outside lower center", ncols=beside, **style)
         return Drawing(figure, theme)
 
 

@@ -17,7 +17,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 
-from hgld.figures import WIDE, WIDTH, Drawing, Theme, open_figure
+from hgld.figures import LONGEST_NAME, WIDE, WIDTH, Drawing, Theme, open_figure
 from hgld.report.class_table import Path, class_columns
 from hgld.words import shortened
 
@@ -116,11 +116,12 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
             cell: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
             axes.text(column, row, f"{100 * value:.0f}", fontsize=8, **cell)
         style: dict[str, Any] = {"fontsize": 8.5, "color": theme.ink}
-        axes.set_xticks(range(columns), confusion.columns, rotation=40, ha="right", **style)
+        names = [shortened(name, LONGEST_NAME) for name in confusion.columns]
+        axes.set_xticks(range(columns), names, rotation=40, ha="right", **style)
         axes.set_xticks(np.arange(columns + 1) - 0.5, minor=True)
         axes.set_yticks(np.arange(size + 1) - 0.5, minor=True)
         counts = confusion.counts.sum(axis=1)
-        rows = [f"{name} ({n:,})" for name, n in zip(confusion.names, counts, strict=True)]
+        rows = [f"{name} ({n:,})" for name, n in zip(names, counts, strict=False)]
         axes.set_yticks(range(size), rows, **style)
         axes.grid(which="minor", linewidth=0.8)
         axes.spines[:].set_visible(False)

@@ -15,9 +15,9 @@ from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
-from hgld.figures import LIGHT, WIDE, WIDTH, draw_shares, draw_sunburst
+from hgld.figures import LIGHT, WIDE, WIDTH, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.report import charts
-from hgld.report.class_map import place_classes
+from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
 from hgld.report.curve_charts import plan_curves
@@ -311,6 +311,36 @@ def test_the_names_of_the_axes_of_a_small_confusion_are_within_the_figure() -> N
     for label in (figure.axes[0].xaxis.label, figure.axes[0].yaxis.label):
         box = label.get_window_extent().get_points()
         assert (box[0] >= inside[0]).all() and (box[1] <= inside[1]).all()
+
+
+SECTIONS = [f"{part} & everything else of a shop, {part}" for part in ("Home", "Toys", "Garden")]
+
+
+@pytest.mark.parametrize("length", [20, 30, 200])
+def test_names_of_a_shop_leave_room_for_the_panel_and_stay_in_the_figure(length: int) -> None:
+    names = [f"{i} {SECTIONS[i % 3]}"[:length].ljust(length, "-") for i in range(20)]
+    groups = {name: i + 1 for i, name in enumerate(names)}
+    bars = [Bar(name, names[i % 6], i + 1, 0) for i, name in enumerate(names)]
+    found = ClassMap(np.eye(20, 2), tuple((name,) for name in names), 0.5)
+    for figure in (
+        draw_groups(bars, "class", LIGHT).figure,
+        draw_shares({"classes": groups, "images": groups}, LIGHT).figure,
+        draw_class_maps({"m": found}, ["m"], "section", LIGHT).figure,
+        draw_confusion(count_confusion([((n,), (n,)) for n in names[:4]]), "aisle", LIGHT).figure,
+    ):
+        figure.canvas.draw()
+        (axes,) = figure.axes[:1]
+        legends = [*figure.legends, *([axes.get_legend()] if axes.get_legend() else [])]
+        for box in (legend.get_window_extent() for legend in legends):
+            assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+        assert axes.get_window_extent().width > figure.bbox.width / 4
+
+
+def test_the_smallest_of_many_shares_are_added_up() -> None:
+    figure = draw_shares({"classes": {f"g{i}": i for i in range(9)}}, LIGHT).figure
+    shown = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert shown == ["g8", "g7", "g6", "g5", "g4", "4 others"]
+    assert sum(bar.get_width() for bar in figure.axes[0].patches) == pytest.approx(100)
 
 
 def test_losses_are_those_of_the_weights_that_were_measured(run: MadeRun) -> None:
