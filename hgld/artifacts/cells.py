@@ -11,10 +11,16 @@ import pandas as pd
 
 from hgld.words import single_blanks
 
-_MONTH = r"(?:jan|feb|m[aä]r|mrz|apr|ma[iy]|ju[nl]|jui|aug|ao[uû]|sep|o[ck]t|nov|de[cz]|f[eé]v|avr)"
-_NUMBER = r"[\d\s.,:/%€$£()'+\-]*\d[\d\s.,:/%€$£()'+\-]*(?:e[+\-]?\d+)?"
+_MONTH = (  # in the languages of spreadsheets: each knows the months of its own one
+    r"(?:jan|feb|m[aä]r|mrz|apr|ma[iy]|ju[nl]|jui|aug|ao[uû]|sep|o[ck]t|nov|de[cz]|f[eé]v|avr"
+    r"|ene|abr|ago|set|out|dic|gen|mag|giu|lug|ott|mrt|mei"
+    r"|янв|фев|мар|апр|ма[йя]|июн|июл|авг|сен|окт|ноя|дек)"
+)
+_SIGN = r"\s.,:/%€$£¥₽₹₩()'+\-"
+_NUMBER = rf"[\d{_SIGN}]*\d[\d{_SIGN}]*(?:e[+\-]?\d+)?"
 _DATE = rf"\d{{1,4}}[\s./\-]*{_MONTH}\w*\W*\d*|{_MONTH}\w*[\s./\-]*\d[\d\s,./\-]*"
-_TRUTH = r"true|false|wahr|falsch|vrai|faux"
+_DATE += r"|\d[\d\s年月日号時时分秒년월일시분초]*|\d[\d\s:.]*[ap]\.?m?\.?"  # 5月3日, 5 PM
+_TRUTH = r"true|false|wahr|falsch|vrai|faux|verdadero|verdadeiro|falso|vero|waar|onwaar"
 _ODD = rf"(?:[=+\-@\t\r\x00＝＋－＠].*|{_NUMBER}|{_DATE}|{_TRUTH})"
 _CHANGED = re.compile(rf"'*{_ODD}", re.IGNORECASE | re.DOTALL)
 _SIGNED = r"[+\-＋－]\s*[\d.,]+"  # a signed number, which is not a formula

@@ -19,6 +19,7 @@ from lxml import etree
 
 from hgld.artifacts.cells import unguard
 from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.decisions import short_hash
 from hgld.tasks import say
 from hgld.words import nearest, single_blanks
 
@@ -106,7 +107,8 @@ def read_sheets(path: Path) -> list[Sheet]:
         raise InvalidData(f"{path}: no such file; `hgld review` writes it")
     data = path.read_bytes()
     if data.startswith(b"PK"):
-        return [_sheet(f"{path} ({name})", table) for name, table in _read_workbook(path)]
+        sheets = [_sheet(f"{path} ({name})", table) for name, table in _read_workbook(path)]
+        return [sheet for sheet in sheets if sheet.columns] or sheets  # Excel adds blank ones
     return [_sheet(str(path), _parse(_decode(path, data)))]
 
 
@@ -141,8 +143,24 @@ def _is_misread(table: Sequence[Sequence[str]]) -> bool:
     """Whether UTF-8 was decoded as Windows-1252, by its BOM, else by half of what is not ASCII."""
     if any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
         return True
+    if _has_its_evidence(table):
+        return False
     odd = [cell for row in table for cell in row if not cell.isascii()]
     return 0 < len(odd) <= 2 * sum(_as_utf_8(cell) != cell for cell in odd)
+
+
+def _has_its_evidence(table: Sequence[Sequence[str]]) -> bool:
+    """Whether a label that is not ASCII has the hash that the sheet was written with."""
+    header = list(table[0]) if table else []
+    if not {"instance_of", "evidence"} <= set(header):
+        return False
+    label, evidence = header.index("instance_of"), header.index("evidence")
+    rows = (row for row in table[1:] if len(row) > max(label, evidence))
+    return any(
+        row[evidence].startswith(short_hash(unguard(row[label])))
+        for row in rows
+        if not row[label].isascii()
+    )
 
 
 def _as_utf_8(cell: str) -> str:

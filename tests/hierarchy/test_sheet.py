@@ -318,6 +318,16 @@ def test_a_label_that_the_wiki_itself_has_misread_is_kept(tmp_path: Path) -> Non
     assert [row[-1] for row in new] == ["cafÃ©", "château", "œuf"] and not notes
 
 
+def test_a_misread_label_that_alone_is_not_ascii_is_kept_by_its_evidence(tmp_path: Path) -> None:
+    values = pd.DataFrame({"class_id": ["Q1"], "instance_of": ["cafÃ©"]})
+    (evidence,), sheet = evidence_of(values, {}), tmp_path / "review.csv"
+    for label in ("cafÃ©", "cafÃƒÂ©"):  # as it was written, and opened as Windows-1252
+        row = f"keep,church,,,Q1,{label},{evidence}"
+        sheet.write_text(f"{HEADER},instance_of,evidence\n{row}\n", encoding="utf-8")
+        (found,) = read_files([sheet])[sheet]
+        assert found.rows[0]["instance_of"] == "cafÃ©"
+
+
 @pytest.mark.parametrize("data", [b"keep,church,,\x81,Q1\n", b"\xd0\xcf\x11\xe0\0\0keep\n"])
 def test_what_is_no_text_is_told(data: bytes, tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"not UTF-8 text.*save it as CSV in UTF-8"):
@@ -439,13 +449,19 @@ def test_the_faults_of_all_sheets_are_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cell", ["007", "1/2", "1-2", "1E5", "12,5", "3.14", "TRUE", "vrai", "Mar 1", "1. Mai", "10%"]
+    "cell",
+    [
+        *("007", "1/2", "1-2", "1E5", "12,5", "3.14", "TRUE", "vrai", "Mar 1", "1. Mai", "10%"),
+        *("5 PM", "10:30am", "5月3日", "Ene 4", "gen 5", "12 dic", "1 мая", "₽5", "VERDADERO"),
+    ],
 )
 def test_what_a_spreadsheet_would_take_for_a_number_or_a_date_is_guarded(cell: str) -> None:
     assert guard(cell) == f"'{cell}" and unguard(guard(cell)) == cell
 
 
-@pytest.mark.parametrize("cell", ["", "pub", "7 wonders", "may", "mosque", "'t Hof", "1st church"])
+@pytest.mark.parametrize(
+    "cell", ["", "pub", "7 wonders", "may", "mosque", "'t Hof", "1st church", "5 a side"]
+)
 def test_plain_words_are_not_guarded(cell: str) -> None:
     assert guard(cell) == cell
 
