@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from textwrap import wrap
-from unicodedata import combining, east_asian_width, normalize
+from unicodedata import category, combining, east_asian_width, normalize
 
 # control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
@@ -246,3 +246,16 @@ def single_blanks(text: str) -> str:
         'quarter of hamburg'
     """
     return " ".join((text if text.isprintable() else text.translate(CONTROLS)).split())
+
+
+def holds_controls(text: str) -> bool:
+    r"""Whether a text has a line break or another control character.
+
+    The joiners of emoji and of Persian and Indic letters are none, nor are letters that are newer
+    than Python's tables, which ``str.isprintable`` all refuses.
+
+    Example:
+        >>> holds_controls("bell\x07"), holds_controls("می\u200cوه"), holds_controls("a\u2028b")
+        (True, False, True)
+    """
+    return any(category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text)

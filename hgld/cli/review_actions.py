@@ -51,6 +51,7 @@ from hgld.review.taxonomy import (
     Taxonomy,
     TaxonomyEdit,
     distinct_names,
+    numbered_names,
     present_names,
     proposed_name,
     read_taxonomy_edits,
@@ -474,10 +475,7 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     known = {name.casefold() for name in present}
     filled = summary[summary["values"] > 0]
     names = filled[[*columns, "cluster_name"]].map(proposed_name)
-    folded = names["cluster_name"].str.casefold()  # supercategories differ in more than capitals
-    number = names.groupby(folded).cumcount() + 1
-    numbered = names["cluster_name"] + " (" + number.astype("str") + ")"
-    names["cluster_name"] = names["cluster_name"].where(number == 1, numbered)
+    names["cluster_name"] = numbered_names(names["cluster_name"].tolist())
     largest = names.loc[filled.sort_values("values", ascending=False, kind="stable").index]
     paths = largest.to_numpy().tolist()
     lacking = (n for n, kind in present.values() if columns and not is_of_levels(kind, levels))

@@ -22,7 +22,7 @@ from hgld.review.entries import Entry
 from hgld.review.identities import NAME, Identities
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.undo import ValueHistory
-from hgld.words import count_text, nearest, single_blanks
+from hgld.words import count_text, holds_controls, nearest, single_blanks
 
 ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
 INTO = ("rename", "merge", "split")  # actions with another name
@@ -486,7 +486,7 @@ class Taxonomy:
         """Return a name that no other supercategory has, or raise."""
         if not name.strip():
             raise InvalidData("a new supercategory needs a name")
-        if not name.isprintable():
+        if holds_controls(name):
             raise InvalidData(f"the name {name!r} holds a line break or control character")
         name = single_blanks(name)
         if name.casefold() in DECISIONS:
@@ -515,8 +515,27 @@ def proposed_name(cluster: str) -> str:
         >>> proposed_name("tools > drills"), proposed_name("Drop"), proposed_name("oak  tree")
         ('tools, drills', 'Drop (group)', 'oak tree')
     """
-    name = single_blanks(cluster.replace(KIND_SEPARATOR.strip(), " , ")).replace(" ,", ",")
+    shown = "".join(letter for letter in cluster if not holds_controls(letter))
+    name = single_blanks(shown.replace(KIND_SEPARATOR.strip(), " , ")).replace(" ,", ",")
     return f"{name} (group)" if name.casefold() in DECISIONS else name
+
+
+def numbered_names(names: Sequence[str]) -> list[str]:
+    """Return names of which no two are equal but for capitals: later ones of a name are numbered.
+
+    Example:
+        >>> numbered_names(["pizza", "Pizza", "pizza (2)", "soup"])
+        ['pizza', 'Pizza (3)', 'pizza (2)', 'soup']
+    """
+    taken, seen, found = {name.casefold() for name in names}, set[str](), list[str]()
+    for name in names:
+        if name.casefold() in seen:
+            numbered = (f"{name} ({number})" for number in count(2))
+            name = next(one for one in numbered if one.casefold() not in taken)
+            taken.add(name.casefold())
+        seen.add(name.casefold())
+        found.append(name)
+    return found
 
 
 def distinct_names(paths: Sequence[Sequence[str]], levels: Sequence[str]) -> dict[str, list[str]]:
@@ -589,7 +608,7 @@ def rename_above(
     known = {path[place].casefold(): path[place] for path in paths.values() if place < len(path)}
     if wanted not in known:
         raise InvalidData(f"no {level} '{single_blanks(old)}'{nearest(wanted, known.values())}")
-    if not name.isprintable() or not name or KIND_SEPARATOR.strip() in name:
+    if holds_controls(name) or not name or KIND_SEPARATOR.strip() in name:
         raise InvalidData(f"{level} {new!r}: expected a name without '{KIND_SEPARATOR.strip()}'")
     if name.casefold() != wanted and name.casefold() in known:
         raise InvalidData(

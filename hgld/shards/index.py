@@ -28,6 +28,7 @@ from hgld.shards.schema import (
     text_changes,
 )
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location
+from hgld.words import holds_controls
 
 REBUILD = f"delete the file, and {INDEX_AGAIN}"
 INDEX_FIRST = "run export first, or `hgld shards index`"
@@ -381,7 +382,7 @@ def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
 
 
 def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name != "" and name.isprintable()
+    return isinstance(name, str) and name != "" and not holds_controls(name)
 
 
 def _is_shard(shard: object) -> bool:

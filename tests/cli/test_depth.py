@@ -388,6 +388,31 @@ def test_clusters_whose_names_differ_in_capitals_are_a_supercategory_each(
     assert kinds["pub (2)"] == "tall (level 1) > inn (level 2)"
 
 
+@pytest.mark.parametrize(
+    ("clusters", "proposed"),
+    [
+        (["pub", "pub", "pub (2)"], ["pub", "pub (3)", "pub (2)"]),
+        (["خانه\u200cها", "\U0001f468\u200d\U0001f467", "\U0001fae8"], None),  # joiners, new emoji
+        (["it\x99s", "inn", "pub"], ["its", "inn", "pub"]),
+    ],
+)
+def test_clusters_are_proposed_whatever_their_names_are(
+    made: Path, tmp_path: Path, clusters: list[str], proposed: list[str] | None
+) -> None:
+    folder = deepen(made, 3, tmp_path / "deep")
+    taxonomy, summary = folder / "labels" / "taxonomy.csv", folder / "work" / "cluster_summary.csv"
+    taxonomy.write_text("supercategory,kind,definition\n")
+    assert hgld(folder, "cluster") == 0
+    table = pd.read_csv(summary, dtype=str, keep_default_na=False)
+    table.loc[table["values"] != "0", "cluster_name"] = clusters
+    table.to_csv(summary, index=False)
+    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    for _ in range(2):  # the second time there is nothing to add
+        assert guarded(lambda: app(words)) == 0
+        found = [row["supercategory"] for row in rows_of(taxonomy)]
+        assert sorted(found) == sorted(proposed or clusters)
+
+
 def test_supercategories_without_values_are_named_as_kinds_are_proposed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
