@@ -23,9 +23,12 @@ from hgld.artifacts import (
     declared_table,
     edit_csv,
     finish_files,
+    hash_file,
     parse_csv,
 )
 from hgld.cli.review_pages import (
+    accept_workbook,
+    edited_workbook,
     read_clusters,
     read_tables,
     suggested_sheet,
@@ -75,9 +78,10 @@ def apply_review(
 ) -> "Applied":
     """Add the decisions of review sheets to the decisions; return the changes.
 
-    Without ``sheets``, all sheets of the work folder that a person changed are applied. If clusters
-    are edited, the cluster stage runs again, unless it is stale for another reason too. A sheet
-    that is saved again meanwhile is kept, as one with edits that are not applied.
+    Without ``sheets``, all sheets of the work folder that a person changed are applied,
+    also its workbook. If clusters are edited, the cluster stage runs again, unless it is stale for
+    another reason too. A sheet that is saved again meanwhile is kept, as one with edits that are
+    not applied.
 
     Args:
         runner: of the pipeline and its work folder.
@@ -95,6 +99,7 @@ def apply_review(
     with runner.alone():
         before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
+        books = {path.resolve(): hash_file(path) for path in edited_workbook(runner)}
         with _labels_held(runner):
             files = read_files(paths)
             applied, decisions, edits, taxonomy = _apply_files(runner, files, who, sure)
@@ -112,6 +117,9 @@ def apply_review(
         for name in stage.writes:
             if workspace.path(name).resolve() in done:
                 runner.lock.accept(stage, name, before[name])
+        for path, sha256 in books.items():
+            if path in done:
+                accept_workbook(runner, sha256)
         cluster = runner.stage("cluster")
         killed = reasons == EDITS_CHANGED or runner.lock.is_unfinished(cluster)  # an apply was
         if killed or (edited and not reasons):
@@ -336,7 +344,8 @@ def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
     if not sheet.exists():
         raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
     names = [n for n in stage.writes if not runner.lock.is_own(stage, n, runner.workspace)]
-    return [path for name in names if (path := runner.workspace.path(name)).is_file()]
+    found = [path for name in names if (path := runner.workspace.path(name)).is_file()]
+    return [*found, *edited_workbook(runner)]
 
 
 def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame) -> int:

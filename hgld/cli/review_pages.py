@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hgld.artifacts import Vectors
     from hgld.review.suggestions import ValueModel
 
+WORKBOOK, WORKBOOK_MARK = "review.xlsx", ".state/review/review.xlsx.sha256"
 PAGE_READS = (  # tables that the review page shows besides the sheet and photos
     "clusters",
     "cluster_summary",
@@ -129,18 +130,30 @@ def write_workbook(runner: Runner) -> Path:
     """Write ``review.xlsx``: the sheets, made again from their inputs, with drop-down lists."""
     from hgld.review import workbook
 
-    stage, work = runner.stage("review"), runner.workspace.work
-    path, mark = work / "review.xlsx", work / ".state" / "review" / "review.xlsx.sha256"
+    stage, path = runner.stage("review"), runner.workspace.work / WORKBOOK
     with runner.alone():
         sheets = runner.make(stage)
-        if path.exists() and not (mark.exists() and mark.read_text() == hash_file(path)):
+        if edited_workbook(runner):
             copy = copy_beside(path)
             runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
         with atomic_path(path) as temporary:
             workbook.write_workbook(sheets, runner.read("taxonomy", stage), temporary)
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.write_text(hash_file(path))
+        accept_workbook(runner, hash_file(path))
     return path
+
+
+def edited_workbook(runner: Runner) -> list[Path]:
+    """Return ``review.xlsx`` if it was saved again since it was written or applied."""
+    path, mark = runner.workspace.work / WORKBOOK, runner.workspace.work / WORKBOOK_MARK
+    known = mark.is_file() and path.is_file() and mark.read_text() == hash_file(path)
+    return [path] if path.is_file() and not known else []
+
+
+def accept_workbook(runner: Runner, sha256: str) -> None:
+    """Take ``review.xlsx`` with this hash as one without edits."""
+    mark = runner.workspace.work / WORKBOOK_MARK
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(sha256)
 
 
 def write_review_page(runner: Runner) -> Path:

@@ -452,6 +452,28 @@ def test_a_workbook_is_written_and_applied(desk: Path) -> None:
     assert decided(desk) == {"inn": "drop"}
 
 
+def test_an_edited_workbook_of_the_work_folder_is_applied_as_its_sheets_are(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    assert hgld(desk, "review", "--xlsx") == 20
+    path = desk / "work" / "review.xlsx"
+    book = openpyxl.load_workbook(path)
+    page = book["values"]
+    row = next(r for r in range(2, 8) if page.cell(r, 7).value == "inn")
+    page.cell(row, 1).value = "drop"
+    book.create_sheet("Sheet1")  # blank, as Excel adds them
+    book.save(path)
+    assert hgld(desk, "review", "--accept-sure", "0.99") == 2
+    assert "review.xlsx: holds edits that are not applied" in capsys.readouterr().err
+    for added in (1, 0):
+        assert hgld(desk, "review", "--apply") == 20
+        assert f"{added} decision" in capsys.readouterr().err
+    assert decided(desk) == {"inn": "drop"}
+    hgld(desk, "review", "--xlsx")
+    assert not list((desk / "work").glob("review.edited-*.xlsx"))  # its edits are applied
+
+
 def test_control_characters_stop_no_workbook_and_are_removed_from_what_is_read(
     tmp_path: Path,
 ) -> None:
