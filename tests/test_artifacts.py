@@ -127,6 +127,11 @@ def test_an_empty_file_of_any_columns_is_refused(tmp_path: Path) -> None:
             HEADER + "<<<<<<< HEAD\ntrain,7,a,\n",
             "row 2: '<<<<<<< HEAD' is a mark of a merge in git",
         ),
+        (
+            "<<<<<<< HEAD\n" + HEADER + "=======\n",
+            "row 1: '<<<<<<< HEAD' is a mark of a merge in git",
+        ),
+        ("sep=,\r\n" + HEADER, "row 1: 'sep=' declares the delimiter to Excel; delete the row"),
     ],
 )
 def test_a_wrong_table_says_where(tmp_path: Path, text: str, says: str) -> None:

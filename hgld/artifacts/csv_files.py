@@ -100,6 +100,12 @@ def read_header(path: Path, expected: Iterable[str]) -> list[str]:
     for mark, name in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
             raise InvalidData(f"{path}: cells are parted by {name}; save it as CSV with commas")
+    if names and names[0].startswith(MERGE_MARKS):
+        raise _merge_mark(path, 1, names[0])
+    if names and names[0].casefold().startswith("sep="):
+        raise InvalidData(
+            f"{path} row 1: '{names[0]}' declares the delimiter to Excel; delete the row"
+        )
     return names
 
 
@@ -279,13 +285,17 @@ def _require_even_rows(path: Path) -> None:
         cells, columns = lengths[uneven[0]], lengths[rows[0]]
         row = next(islice(_rows_as_text(path), int(uneven[0]), None))
         if row[0].startswith(MERGE_MARKS):
-            raise InvalidData(
-                f"{path} row {uneven[0] + 1}: '{row[0]}' is a mark of a merge in git; choose "
-                "between the two versions of the rows, and remove the marks"
-            )
+            raise _merge_mark(path, int(uneven[0]) + 1, row[0])
         fault = (
             f"{cells} cells under {columns} columns; quote what holds commas"
             if cells > columns
             else f"{cells} of {columns} cells; the row or the file is cut short"
         )
         raise InvalidData(f"{path} row {uneven[0] + 1}: {fault}")
+
+
+def _merge_mark(path: Path, row: int, mark: str) -> InvalidData:
+    return InvalidData(
+        f"{path} row {row}: '{mark}' is a mark of a merge in git; choose between the two versions "
+        "of the rows, and remove the marks"
+    )
