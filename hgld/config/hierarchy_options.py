@@ -249,7 +249,8 @@ class ClusterOptions(Options):
         names, above = self.levels, self.above
         if not names or len({*names, LEVEL_NAMES[-1], "class"}) < len(names) + 2:
             raise ValueError(
-                "levels need one or more different names, and none is 'landmark' or 'class'"
+                "levels need one or more different names, and none is 'landmark' or 'class', the "
+                "name of the level below them"
             )
         if odd := [name for name in names if not name.strip() or KIND_SEPARATOR in name]:
             raise ValueError(f"levels: {odd[0]!r} is not a name of a level")

@@ -58,7 +58,7 @@ CPCC = "CPCC"  # of the classes of the gallery: no query has a value
 VOTES = ("HC", "HCA")  # the only ones that need to know which wrong class an image has
 PATTERN = re.compile(
     r"(?P<metric>[A-Za-z-]+)(\((?P<option>\w+)=(?P<value>[^()]*)\))?(@(?P<k>R|[0-9]+k?))?"
-    r"(:(?P<level>[^:@()]+))?"
+    r"(:(?P<level>.+))?"  # last, so that it may hold any sign
 )
 EXAMPLES = "H-AP, NDCG, ASI, AP:landmark, mAP@R:landmark, mAP@100:landmark, R@1:kind"
 

@@ -348,6 +348,7 @@ def test_more_clusters_above_than_below_keep_the_ids_and_name_the_level(
         ({"levels": []}, "one or more different names"),
         ({"levels": [2, 5]}, r"give 2 names, above = \[2\] and clusters = 5"),
         ({"levels": ["a", "a"]}, "different names"),
+        ({"levels": ["a", "class"]}, "'class', the name of the level below them"),
         ({"levels": ["a", "landmark"]}, "none is 'landmark'"),
         ({"levels": ["a > b", "c"]}, "'a > b' is not a name of a level"),
         ({"above": [2, 3]}, "above has 2 numbers, but 1 level above the finest"),

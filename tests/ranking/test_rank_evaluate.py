@@ -110,6 +110,7 @@ def test_json_says_means_sizes_and_skipped() -> None:
         "H-AP(alpha=1.23456789)",
         "wAP(weights=0.123456789/2)",
         "H-AP(query=1)",
+        "mAP@100:size: fine (cm) @2",
         "H-R(query=1)@3",
     ],
 )
