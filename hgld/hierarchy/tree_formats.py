@@ -66,9 +66,7 @@ def read_tree(path: Path) -> Tree:
             return build_tree(_newick(path.read_text(encoding="utf-8-sig")))[0]
         if path.suffix == ".csv":
             return _read_csv(path)
-        with path.open(encoding="utf-8-sig") as file:
-            gbif = "taxonID" in file.readline().split("\t")
-        return _gbif(path) if gbif else _first_parents(_imagenet(path), path)
+        return _gbif(path) if _is_gbif(path) else _first_parents(_imagenet(path), path)
     except InvalidData as fault:
         lines = str(fault).splitlines()
         named = (line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
@@ -79,7 +77,9 @@ def read_tree(path: Path) -> Tree:
 
 
 def read_names(path: Path) -> tuple[dict[str, list[str]], bool]:
-    """Read all names of the classes of WordNet or ImageNet with their ids; none of other formats.
+    """Read all names of the classes of WordNet, ImageNet or GBIF with their ids; none of others.
+
+    Of GBIF these are its synonyms, with the taxa that are accepted in their place.
 
     Returns:
         The ids of each name; whether the most frequent sense is first, as in ``index.noun``.
@@ -97,6 +97,10 @@ def read_names(path: Path) -> tuple[dict[str, list[str]], bool]:
         for one, text in _imagenet_words(words).items():
             for name in text.split(","):
                 names.setdefault(name.strip(), []).append(one)
+    elif path.is_file() and _is_gbif(path):
+        for row in _taxa(path):
+            if row.get("taxonomicStatus") != "accepted" and row.get("acceptedNameUsageID"):
+                names.setdefault(_name_of(row), []).append(row["acceptedNameUsageID"])
     return names, False
 
 
@@ -370,18 +374,30 @@ def _imagenet_words(path: Path) -> dict[str, str]:
     return {one: text for one, _, text in (line.partition("\t") for line in lines)}
 
 
+def _is_gbif(path: Path) -> bool:
+    with path.open(encoding="utf-8-sig") as file:
+        return "taxonID" in file.readline().split("\t")
+
+
+def _taxa(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def _name_of(taxon: Mapping[str, str]) -> str:
+    return taxon.get("canonicalName") or taxon.get("scientificName", "")
+
+
 def _gbif(path: Path) -> Tree:
     """Read a slice of GBIF's backbone; synonyms are left out, taxa without parent are roots."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    rows = _taxa(path)
     accepted = [row for row in rows if row.get("taxonomicStatus", "accepted") == "accepted"]
     here = {row["taxonID"] for row in accepted}
     nodes = []
     for number, row in enumerate(accepted, 2):
         above = row["parentNameUsageID"]
-        name = row.get("canonicalName") or row.get("scientificName", "")
         parent = above if above in here else ""
-        nodes.append(ClassNode(row["taxonID"], parent, name, f"taxon {number - 1}"))
+        nodes.append(ClassNode(row["taxonID"], parent, _name_of(row), f"taxon {number - 1}"))
     if len(accepted) < len(rows):
         say(f"{path.name}: {len(rows) - len(accepted):,} taxa are synonyms or doubtful; left out")
     ranks = {row.get("taxonRank", "") for row in accepted}

@@ -346,6 +346,25 @@ def test_a_slice_of_gbif_is_read_without_synonyms(tmp_path: Path) -> None:
     assert json.loads(path) == {"family": "Felidae", "genus": "Panthera", "species": "Panthera leo"}
 
 
+def test_a_class_named_by_a_synonym_has_the_place_of_the_accepted_taxon(tmp_path: Path) -> None:
+    rows = [
+        "taxonID\tparentNameUsageID\tacceptedNameUsageID\tcanonicalName\ttaxonomicStatus",
+        "9703\t\t\tFelidae\taccepted",
+        "2435194\t9703\t\tPanthera\taccepted",
+        "5219404\t2435194\t\tPanthera leo\taccepted",
+        "7193927\t2435194\t5219404\tFelis leo\tsynonym",
+        "7193928\t2435194\t1\tFelis alia\tsynonym",
+    ]
+    path = tmp_path / "Taxon.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    cut, left = cut_tree(
+        read_tree(path), ["felis_leo", "Felis alia"], [1, 2], (), *read_names(path)
+    )
+    (row,) = paths_of_tree(cut)["path"]
+    assert [*json.loads(row).values()] == ["Felidae", "Panthera", "felis_leo"]
+    assert left == {"Felis alia": "not in the tree"}
+
+
 def test_openimages_hierarchy_is_read_with_its_descriptions(tmp_path: Path) -> None:
     below = [{"LabelName": "/m/1", "Subcategory": [{"LabelName": "/m/2"}]}, {"LabelName": "/m/2"}]
     document = {"LabelName": "/m/0bl9f", "Subcategory": below}
