@@ -115,6 +115,13 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
         remedy = f"fill in {levels[-1]}" if file else "move them into a folder named as their class"
         say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
+    first = rows.groupby("path")[levels[-1]].transform("first")
+    other = rows[(judged["reason"] == "duplicate") & (rows[levels[-1]] != first)]
+    if len(other):
+        say(
+            f"{count_text(len(other), 'row')} of {file} put an image into another class than a row "
+            f"above, first {other.index[0]}; the row above counts"
+        )
     why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
     unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
     empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]

@@ -378,6 +378,13 @@ def test_images_without_a_class_are_counted_with_the_first_row(context: StageCon
     assert said[1].startswith("1 image without a class, first ' /d.jpg'; move them into a folder")
 
 
+def test_an_image_in_rows_of_two_classes_is_reported(context: StageContext) -> None:
+    more = "".join(f"birds/m1.jpg,Anseriformes,Anatidae,{name},,\n" for name in ("teal", "mallard"))
+    _, said = landmarks_and_notices(context, write_folder(context, LABELS + more))
+    named = "1 row of labels.csv put an image into another class than a row above, first row 6;"
+    assert any(line.startswith(named) for line in said)
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [("path,a,a", "2 columns are called 'a'"), ("path,a,", "column 3 has no name")],
