@@ -551,6 +551,14 @@ def test_z_undoes_edits_from_before_a_reload_the_last_one_first(curator: Curator
     assert curator.view.is_hidden("#edited") and curator.view.is_disabled("#undo")
 
 
+def test_a_reload_keeps_the_chosen_value(curator: Curator) -> None:
+    curator.press("j", "j")
+    chosen = curator.text("#panel .label")
+    assert chosen != curator.listed()[0]
+    curator.view.reload()
+    assert curator.text("#panel .label") == chosen
+
+
 def test_edits_of_an_earlier_sheet_are_offered_and_taken_over(
     curator: Curator, tables: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -16,17 +16,20 @@ function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(file), 10_000);
 }
 
-function recall(name) {
+const inBrowser = () => localStorage;
+const inTab = () => sessionStorage; // it outlives a reload, but not the tab
+
+function recall(name, kept = inBrowser) {
   try {
-    return localStorage.getItem(name);
+    return kept().getItem(name);
   } catch {
     return null; // a private window
   }
 }
 
-function remember(name, text) {
+function remember(name, text, kept = inBrowser) {
   try {
-    localStorage.setItem(name, text);
+    kept().setItem(name, text);
   } catch {
     // asked again the next time
   }

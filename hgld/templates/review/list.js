@@ -8,6 +8,7 @@ let items = [];
 let tops = [0]; // tops[i] is where item i begins; the last one is the height of all
 let itemOf = new Map(); // row -> its place among the items
 let selected = null;
+const CHOSEN = "hgld review chosen"; // key of the chosen row, for a reload
 const drawn = new Map(); // place -> its element
 
 function relist() {
@@ -159,6 +160,7 @@ function pick(row) {
   const before = byId("rows").querySelector('[aria-selected="true"]');
   before?.setAttribute("aria-selected", "false");
   if (row) {
+    remember(CHOSEN, row.key, inTab);
     byId(`row-${row.number}`)?.setAttribute("aria-selected", "true");
     byId("list").setAttribute("aria-activedescendant", `row-${row.number}`);
   }

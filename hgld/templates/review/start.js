@@ -114,7 +114,9 @@ function start() {
   drawBar();
   drawBanner();
   drawStatuses();
+  const chosen = rowOf.get(recall(CHOSEN, inTab)); // before relist chooses the first row
   relist();
+  if (chosen) reach(chosen);
   drawOverview();
   performance.mark("drawn");
   refit(edits.size > 0);
