@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hgld.artifacts.atomic import require_file
+from hgld.artifacts.atomic import atomic_path, require_file
 from hgld.artifacts.table_checks import INT64, ColumnType, in_table, no_number, require_columns
 from hgld.errors import InvalidData
 from hgld.lazy import lazy_module
@@ -110,14 +110,15 @@ def read_header(path: Path, expected: Iterable[str]) -> list[str]:
 
 
 def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> None:
-    """Write UTF-8 with LF, or with BOM and CRLF for a spreadsheet."""
-    table.to_csv(
-        path,
-        index=False,
-        encoding="utf-8-sig" if spreadsheet else "utf-8",
-        lineterminator="\r\n" if spreadsheet else "\n",
-        quoting=csv.QUOTE_MINIMAL,
-    )
+    """Write UTF-8 with LF, or with BOM and CRLF for a spreadsheet, as ``atomic_path`` does."""
+    with atomic_path(path) as temporary:
+        table.to_csv(
+            temporary,
+            index=False,
+            encoding="utf-8-sig" if spreadsheet else "utf-8",
+            lineterminator="\r\n" if spreadsheet else "\n",
+            quoting=csv.QUOTE_MINIMAL,
+        )
 
 
 def edit_csv(

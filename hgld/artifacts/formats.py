@@ -215,11 +215,11 @@ class Table:
         table = self.check(table, path)
         if self.key and self.sorted_rows:
             table = table.sort_values(list(self.key), kind="stable", ignore_index=True)
+        if not self.file.endswith(".parquet"):
+            write_csv(table, path, self.spreadsheet)
+            return
         with atomic_path(path) as temporary:
-            if self.file.endswith(".parquet"):
-                table.to_parquet(temporary, index=False, compression="zstd")
-            else:
-                write_csv(table, temporary, spreadsheet=self.spreadsheet)
+            table.to_parquet(temporary, index=False, compression="zstd")
 
     def _check_large(self, table: LargeTable, path: Path) -> None:
         for batch in table.batches(list(self.values)):
@@ -236,8 +236,7 @@ class Table:
         """
         there = [*parse_csv(path, self.columns)] if path.exists() else [self.empty()]
         rows = self.check(rows, path)
-        with atomic_path(path) as temporary:
-            write_csv(pd.concat([*there, rows], ignore_index=True).fillna(""), temporary)
+        write_csv(pd.concat([*there, rows], ignore_index=True).fillna(""), path)
 
     def check(self, table: pd.DataFrame, path: Path, row_of: RowOf = in_table) -> pd.DataFrame:
         """Return the table with declared columns and types; ``row_of`` numbers rows in errors.
@@ -345,9 +344,7 @@ class Json:
 
     def write(self, document: Mapping[str, Any], path: Path) -> None:
         """Write atomically, keys in the order given."""
-        with atomic_path(path) as temporary:
-            text = json.dumps(document, indent=1, ensure_ascii=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_file(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from hgld.cli.arguments import (
     out_option,
     tool_group,
 )
-from hgld.cli.output import print_json, progress, require_other, write_sheets, write_table
+from hgld.cli.output import print_json, progress, require_other, write_sheets
 from hgld.words import columns_of, count_text, padded, percent_text
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def measure(
     With --draws N, one image of each class is the gallery and all others query it, N times (for
     VehicleID 10): mean and standard deviation of each metric; --out has a row for each draw.
     """
+    from hgld.artifacts import write_csv
     from hgld.errors import UsageError
     from hgld.evaluate.measured_files import measure_draws, measure_files
 
@@ -117,7 +118,7 @@ def measure(
             side, _ = _read_sides(query, labels)
             drawn = measure_draws(side, draws, metric or (), level or (), cosine=not dot)
         if out is not None:
-            write_table(drawn.draws.reset_index(), out)
+            write_csv(drawn.draws.reset_index(), out)
         if as_json:
             print_json(drawn.facts())
         else:
@@ -127,7 +128,7 @@ def measure(
         side, other = _read_sides(query, labels, gallery, gallery_labels)
         found = measure_files(side, other, metric or (), level or (), cosine=not dot)
     if out is not None:
-        write_table(found.per_query(), out)
+        write_csv(found.per_query(), out)
     if as_json:
         print_json(found.facts())
     else:

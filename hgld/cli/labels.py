@@ -29,7 +29,6 @@ from hgld.cli.output import (
     progress,
     require_other,
     write_sheets,
-    write_table,
 )
 from hgld.words import nearest, plural_text
 
@@ -62,13 +61,14 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two sets of labels by level: same, moved, lost, added."""
+    from hgld.artifacts import write_csv
     from hgld.hierarchy.label_comparison import compare_labels, read_labels
 
     _check_split(split)
     require_other(out, a, b)
     found = compare_labels(read_labels(a, split), read_labels(b, split))
     if out is not None:
-        write_table(found.landmarks, out)
+        write_csv(found.landmarks, out)
     if as_json:
         print_json({"A": str(a), "B": str(b), **found.to_json()})
         return

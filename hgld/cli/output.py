@@ -100,21 +100,13 @@ def require_other(out: Path | None, *read: Path | None) -> None:
             raise UsageError(f"--out {out}: the command reads this file; give a new one")
 
 
-def write_table(table: "pd.DataFrame", path: Path, spreadsheet: bool = False) -> None:
-    """Write a table as CSV, whole or not at all; for a spreadsheet with BOM and CRLF."""
-    from hgld.artifacts import atomic_path, write_csv
-
-    with atomic_path(path) as temporary:
-        write_csv(table, temporary, spreadsheet=spreadsheet)
-
-
 def write_sheets(tables: "Mapping[str, pd.DataFrame]", path: Path) -> None:
     """Write tables by title: as one workbook (.xlsx), else as CSVs, the others as PATH-TITLE.csv.
 
     Raises:
         UsageError: the package that writes workbooks is not installed.
     """
-    from hgld.artifacts import atomic_path
+    from hgld.artifacts import atomic_path, write_csv
     from hgld.review.workbook import write_tables
 
     if path.suffix == ".xlsx":
@@ -122,7 +114,7 @@ def write_sheets(tables: "Mapping[str, pd.DataFrame]", path: Path) -> None:
             write_tables(tables, temporary)
         return
     for number, (title, table) in enumerate(tables.items()):
-        write_table(table, path.with_name(f"{path.stem}-{title}.csv") if number else path)
+        write_csv(table, path.with_name(f"{path.stem}-{title}.csv") if number else path)
 
 
 def print_json(document: object) -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from hgld.artifacts import atomic_path, declared_table, hash_file, write_file
-from hgld.cli.output import write_table
+from hgld.artifacts import atomic_path, declared_table, hash_file, write_csv, write_file
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.run import Runner
 from hgld.review.comments import threads_of
@@ -39,8 +38,8 @@ def write_links_page(runner: Runner) -> Path:
 
 def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> Path:
     path = runner.workspace.work / name
-    with runner.alone(), atomic_path(path) as temporary:
-        temporary.write_text(render(runner), encoding="utf-8")
+    with runner.alone():
+        write_file(path, render(runner))
     return path
 
 
@@ -97,7 +96,7 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame]
         levels = measure_levels(values, vectors, options) if deep else {}
         found = {options.levels[-1]: measured, **levels}
         tables = [table.assign(level=name) for name, table in found.items()]
-        write_table(pd.concat(tables) if deep else measured, path.with_suffix(".csv"))
+        write_csv(pd.concat(tables) if deep else measured, path.with_suffix(".csv"))
         with atomic_path(path) as temporary:
             draw_range(measured, options.clusters, temporary)
     return found, path

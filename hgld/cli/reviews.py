@@ -22,7 +22,7 @@ from hgld.cli.arguments import (
     out_option,
     tool_group,
 )
-from hgld.cli.output import print_json, print_rows, progress, write_table
+from hgld.cli.output import print_json, print_rows, progress
 from hgld.errors import UsageError
 from hgld.words import count_text, shortened, some_of, wrapped
 
@@ -89,6 +89,7 @@ def write_blind_copy(
 
     It holds no decisions; --seed draws the order of its rows.
     """
+    from hgld.artifacts import write_csv
     from hgld.cli.review_pages import blind_sheet, write_blind_page
 
     _refuse_to_overwrite(out)
@@ -97,7 +98,7 @@ def write_blind_copy(
         count = write_blind_page(runner, out, seed)
     else:
         sheet = blind_sheet(runner, seed, hints=not no_hints)
-        write_table(sheet, out, spreadsheet=True)
+        write_csv(sheet, out, spreadsheet=True)
         count = len(sheet)
     typer.echo(f"{count_text(count, 'value')} to decide in {out}", err=True)
 
@@ -136,7 +137,7 @@ def show_agreement(
     """
     import pandas as pd
 
-    from hgld.artifacts import hash_file
+    from hgld.artifacts import hash_file, write_csv
     from hgld.review.agreement import disagreements, measure_agreement, measure_alpha
 
     files = (one, other, *(more or ()))
@@ -151,7 +152,7 @@ def show_agreement(
     if out is not None:
         _refuse_to_overwrite(out)
         table = pd.DataFrame(_by_value(found)) if more else disagreements(*two)
-        write_table(table, out, spreadsheet=True)
+        write_csv(table, out, spreadsheet=True)
     if as_json:
         print_json(found)
         return
@@ -299,6 +300,7 @@ def show_conflicts(
 
     To settle them, fill in the sheet (or their rows in review.csv) and apply it.
     """
+    from hgld.artifacts import write_csv
     from hgld.artifacts.cells import unguard
     from hgld.cli.review_actions import conflict_sheet
 
@@ -320,7 +322,7 @@ def show_conflicts(
             typer.echo(f"{row['key']} {row['instance_of']}:")
             print_rows([("", row["conflict"])], 4)
     if out is not None and len(sheet):
-        write_table(sheet, out, spreadsheet=True)
+        write_csv(sheet, out, spreadsheet=True)
         typer.echo(
             f"fill in {out}, then `hgld review {runner.workspace.words} {out} --apply`", err=True
         )

@@ -20,12 +20,12 @@ from networkx import DiGraph as Tree
 
 from hgld.artifacts import (
     ARTIFACTS,
-    atomic_path,
     declared_table,
     parse_csv,
     read_header,
     rows_in_file,
     write_csv,
+    write_file,
 )
 from hgld.artifacts.cells import guard_columns
 from hgld.errors import InvalidData
@@ -111,8 +111,7 @@ def write_tree(tree: Tree, form: str, path: Path) -> None:
         InvalidData: it has too many levels for the format.
     """
     try:
-        with atomic_path(path) as temporary:
-            FORMATS[form](tree, temporary)
+        FORMATS[form](tree, path)
     except RecursionError:  # of Python's JSON
         raise InvalidData(
             f"{path}: the hierarchy has too many levels for {form}; write edges or newick"
@@ -226,7 +225,7 @@ def _write_json(tree: Tree, path: Path) -> None:
 
 def _dump(document: Any, path: Path) -> None:
     text = json.dumps(document, ensure_ascii=False, indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_file(path, text + "\n")
 
 
 def _newick(text: str) -> Iterator[ClassNode]:
@@ -284,7 +283,7 @@ def _write_newick(tree: Tree, path: Path) -> None:
         below = ",".join(texts.pop(child) for child in tree.successors(node))
         texts[node] = f"({below}){quoted}" if below else quoted
     roots = ",".join(texts[node] for node in nodes if node in texts)
-    path.write_text(f"({roots});\n", encoding="utf-8")
+    write_file(path, f"({roots});\n")
 
 
 def _write_features(tree: Tree, path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from hgld.artifacts import Json, atomic_path, hash_file, named_in_errors, require_file
+from hgld.artifacts import Json, hash_file, named_in_errors, require_file, write_file
 from hgld.config import Size
 from hgld.errors import InvalidData, MissingInput
 
@@ -119,9 +119,7 @@ def write_config(folder: Path, facts: Mapping[str, Any]) -> None:
         hashes["metrics_sha256"] = hash_file(losses)
     document = {**facts, **hashes, "format": SEALED}
     document["seal"] = _seal(document)  # over everything else, so any later edit shows
-    with atomic_path(folder / CONFIG) as temporary:
-        text = json.dumps(document, indent=1, sort_keys=True)
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_file(folder / CONFIG, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
 def check_model(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,6 @@ import pandas as pd
 
 from hgld.artifacts import (
     Json,
-    atomic_path,
     hash_file,
     read_csv,
     read_header,
@@ -301,8 +300,7 @@ def _replace_rules(
         (folder / DROPPED).unlink(missing_ok=True)
         return
     table = pd.DataFrame(dropped, columns=["shard", "key"]).assign(reason="no class")
-    with atomic_path(folder / DROPPED) as temporary:
-        write_csv(table, temporary)
+    write_csv(table, folder / DROPPED)
     if dropped:
         say(f"{count_text(len(dropped), 'sample')} without a class left out, first "
             f"{dropped[0]['key']}; {DROPPED} lists them")  # fmt: skip

@@ -66,8 +66,7 @@ def write_sidecars(
     counts = _SplitCounts(len(classes.levels))
     with atomic_path(out / "index.parquet") as temporary:
         facts = _write_index(shards, counts, temporary)
-    with atomic_path(out / "classes.csv") as temporary:
-        write_csv(guard_formulas(classes.table), temporary)
+    write_csv(guard_formulas(classes.table), out / "classes.csv")
     write_credits(out / "index.parquet", out, spill, memory_gb)
     write_descriptors(out, facts)
     manifest = {
