@@ -148,7 +148,10 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> La
         )
     both = [_join(split, a[split], b[split]) for split in common]
     rows = pd.concat(both, ignore_index=True)
-    pages = [rows[name].map(_page) for name in ("category_a", "category_b")]
+    pages = [  # by name: the same page has URLs in several spellings
+        rows[name].map(lambda url: as_stored(title) if (title := title_of_url(url)) else url)
+        for name in ("category_a", "category_b")
+    ]
     other = (pages[0] != pages[1]) & (pages[0] != "") & (pages[1] != "")
     columns = [*BY_LANDMARK, "label_a", "kind_a", "label_b", "kind_b", "change"]
     nouns = {file.noun for side in (a, b) for file in side.values()}
@@ -227,9 +230,3 @@ def _join(split: str, a: LabelFile, b: LabelFile) -> pd.DataFrame:
     same = (rows["label_a"] == rows["label_b"]) & (rows["where"] == "both")
     change = change.astype("str").where(~same, "same")
     return rows.drop(columns="where").fillna("").assign(split=split, change=change)
-
-
-def _page(url: str) -> str:
-    """The name of a page, independent of the spelling of its URL."""
-    title = title_of_url(url)
-    return as_stored(title) if title else url

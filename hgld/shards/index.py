@@ -64,8 +64,7 @@ def read_index(
     """
     with local_copy(folder, "index.parquet", "manifest.json") as here:
         path = here / "index.parquet"
-        if not path.is_file():
-            raise _missing(folder, path.name, INDEX_FIRST)
+        _require_file(path, folder, INDEX_FIRST)
         rows = _read_rows(path, shards, columns)
         IndexCheck(path, columns).add(rows)
         if path.with_name("manifest.json").is_file():
@@ -153,8 +152,7 @@ def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
         MissingInput, InvalidData: as ``read_index``.
     """
     path, manifest = folder / "index.parquet", read_manifest(folder)
-    if not path.is_file():
-        raise _missing(folder, path.name, INDEX_FIRST)
+    _require_file(path, folder, INDEX_FIRST)
     found, check = list[ShardRows](), IndexCheck(path, columns)
     with _named(path):
         file = _open(path)
@@ -189,8 +187,7 @@ def read_blocks(
     """
     with local_copy(folder, "index.parquet", "manifest.json") as here:
         path, manifest = here / "index.parquet", read_manifest(here)
-        if not path.is_file():
-            raise _missing(folder, path.name, INDEX_FIRST)
+        _require_file(path, folder, INDEX_FIRST)
         check, pairs, wanted = IndexCheck(path, columns), list[pd.DataFrame](), {*shards}
         with _named(path), _open(path) as file:
             names = _names(file, columns)
@@ -340,23 +337,24 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
     """
     with local_copy(folder, "manifest.json") as here:
         path = here / "manifest.json"
-        if not path.is_file():
-            raise _missing(folder, path.name, COMPLETE)
+        _require_file(path, folder, COMPLETE)
         manifest = Json(path.name).read(path)
         _check_manifest(manifest, path)
     return manifest
 
 
-def _missing(folder: Path | str, file: str, advice: str) -> MissingInput:
-    """The error for a file that a folder lacks, or for a folder that does not exist."""
+def _require_file(path: Path, folder: Path | str, advice: str) -> None:
+    """Refuse a folder that lacks a file, or does not exist; ``path`` is of a copy that is here."""
+    if path.is_file():
+        return
     place = as_folder(folder)
     if isinstance(place, Path):
         known = place.is_dir()
     else:
         known = is_web(place) or bool(RemoteFolder(place).list())  # a web server lists nothing
     if known:
-        return MissingInput(f"{join_location(place, file)}: no such file; {advice}")
-    return MissingInput(f"{place}: no such folder of shards; correct its name, or run export first")
+        raise MissingInput(f"{join_location(place, path.name)}: no such file; {advice}")
+    raise MissingInput(f"{place}: no such folder of shards; correct its name, or run export first")
 
 
 def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
