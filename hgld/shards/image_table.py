@@ -123,25 +123,23 @@ class ImageTable:
 
     @classmethod
     def of_rows(cls, rows: pd.DataFrame) -> "ImageTable":
-        """Build from rows of the index, in their order, without their runs.
+        """Build from rows of the index, in their order; without runs if the rows have none.
 
         Raises:
             InvalidData: a column is missing, or does not hold whole numbers.
             Resumable: the disk is full, or the folder of temporary files is gone.
         """
         require_columns(rows, ["key", "shard"])
-        shard, labels = rows["shard"].astype("category"), labels_of(rows)
-        low, high = (labels.min(), labels.max()) if labels.size else (0, 0)
-        bounds = np.iinfo(np.int32)
-        short = labels.astype(np.int32) if bounds.min <= low <= high <= bounds.max else labels
+        labels, names, shards = classes_and_shards(rows)
         return cls(
             rows["key"].array,
-            [str(name) for name in shard.cat.categories],
-            in_file(shard.cat.codes.to_numpy()),
+            names,
+            shards,
             in_file(whole_numbers(rows, ["offset", "size_bytes"])),
-            in_file(short),
+            labels,
             in_file(whole_numbers(rows, [IMAGE_CRC32])[:, 0]) if IMAGE_CRC32 in rows else None,
-            boxes=in_file(rows[list(BOX)].to_numpy(np.float64)) if {*BOX} <= {*rows} else None,
+            runs_of(rows) if "run" in rows else None,
+            in_file(rows[list(BOX)].to_numpy(np.float64)) if {*BOX} <= {*rows} else None,
         )
 
     def take(self, rows: np.ndarray) -> "ImageTable":
@@ -149,6 +147,26 @@ class ImageTable:
         arrays = ("shards", "places", "labels", "crc32", "runs", "boxes")
         found = {name: array[rows] for name in arrays if (array := getattr(self, name)) is not None}
         return replace(self, keys=self.keys.take(rows), **found)
+
+
+def classes_and_shards(rows: pd.DataFrame) -> tuple[np.ndarray, list[str], np.ndarray]:
+    """Return classes (N, L) of rows of the index, names of their shards, and (N,) numbers of them.
+
+    Raises:
+        InvalidData: a column is missing, or does not hold whole numbers.
+        Resumable: the disk is full, or the folder of temporary files is gone.
+    """
+    shard, labels = rows["shard"].astype("category"), labels_of(rows)
+    low, high = (labels.min(), labels.max()) if labels.size else (0, 0)
+    bounds = np.iinfo(np.int32)
+    short = labels.astype(np.int32) if bounds.min <= low <= high <= bounds.max else labels
+    names = [str(name) for name in shard.cat.categories]
+    return in_file(short), names, in_file(shard.cat.codes.to_numpy())
+
+
+def runs_of(rows: pd.DataFrame) -> np.ndarray:
+    """Return the (N,) run of each row of the index; raises as ``classes_and_shards``."""
+    return in_file(whole_numbers(rows, ["run"])[:, 0].astype(np.int32))
 
 
 def bounds_of_shards(shards: np.ndarray) -> np.ndarray:

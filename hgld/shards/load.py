@@ -40,6 +40,7 @@ from hgld.shards.batches import (
 from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
 from hgld.shards.image_table import ImageTable
+from hgld.shards.index import require_columns
 from hgld.shards.read import ShardImages, Transform
 from hgld.shards.sampling import (
     count_classes,
@@ -144,6 +145,9 @@ class BatchLoader(IterableDataset[Batch]):
             raise UsageError("the reader 'stream' needs the order 'shards'")
         require_count("workers", workers, least=0)
         manifest_sha256 = _hash_manifest(folder)
+        if not isinstance(rows, ImageTable):
+            require_columns(rows, ["level_1", "run"])
+            rows = ImageTable.of_rows(rows)  # once: the reader and the plan share its columns
         self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(
             Samples.of_index(rows), options, seed=seed, manifest_sha256=manifest_sha256

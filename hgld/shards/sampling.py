@@ -20,8 +20,15 @@ from numba.np.random.random_methods import random_interval
 
 from hgld.compiled import kernel, prefetch
 from hgld.errors import InvalidData, UsageError
-from hgld.shards.image_table import PIECE, ImageTable, in_file, pieces
-from hgld.shards.index import labels_of, require_columns, whole_numbers
+from hgld.shards.image_table import (
+    PIECE,
+    ImageTable,
+    classes_and_shards,
+    in_file,
+    pieces,
+    runs_of,
+)
+from hgld.shards.index import require_columns
 from hgld.shards.schema import MOST_CLASSES
 
 Order = Literal["random", "shards", "combinations"]
@@ -150,22 +157,23 @@ class Samples:
             InvalidData: a column is missing, or does not hold whole numbers that are valid class
                 numbers.
         """
-        if isinstance(rows, ImageTable):
-            if rows.runs is None:
-                raise InvalidData("the images have no runs; expected those of ImageTable.read")
-            return cls(rows.labels, rows.runs, rows.shards)
-        require_columns(rows, ["shard", "level_1"])
-        labels = labels_of(rows)
-        if labels.size and not 0 <= labels.min() <= labels.max() < MOST_CLASSES:
+        if isinstance(rows, pd.DataFrame):
+            require_columns(rows, ["shard", "level_1"])
+            labels, _, shards = classes_and_shards(rows)
+            runs = runs_of(rows)
+        elif rows.runs is None:
+            raise InvalidData("the images have no runs; expected those of ImageTable.read")
+        else:
+            labels, runs, shards = rows.labels, rows.runs, rows.shards
+        ends = [(part.min(), part.max()) for part in pieces(labels) if part.size]
+        low = min((first for first, _ in ends), default=0)
+        high = max((last for _, last in ends), default=0)
+        if not 0 <= low <= high < MOST_CLASSES:
             raise InvalidData(
-                f"the rows' classes are numbered {labels.min()} to {labels.max()}; expected 0 to "
+                f"the rows' classes are numbered {low} to {high}; expected 0 to "
                 f"{MOST_CLASSES - 1}, as read_index gives them"
             )
-        return cls(
-            in_file(labels.astype(np.int32)),
-            in_file(whole_numbers(rows, ["run"])[:, 0].astype(np.int32)),
-            in_file(rows["shard"].astype("category").cat.codes.to_numpy(np.int32)),
-        )
+        return cls(labels, runs, shards)
 
 
 def count_groups(size: np.ndarray, options: BatchOptions) -> np.ndarray:

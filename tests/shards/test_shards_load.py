@@ -169,6 +169,22 @@ def test_both_readers_give_the_same_batches_of_whole_groups(
         assert len(groups) == 2 and counts.tolist() == [8, 8]
 
 
+def test_the_reader_and_the_plan_share_the_columns_of_a_table(
+    shards: Path, rows: pd.DataFrame
+) -> None:
+    loader = BatchLoader(shards, rows, noisy, BatchOptions(4, 4), seed=3)
+    samples = loader.plan.samples
+    assert np.shares_memory(samples.labels, loader._images.labels)
+    assert np.shares_memory(samples.shards, loader._images.shards)
+    assert np.array_equal(samples.runs, rows["run"])
+
+
+@pytest.mark.parametrize("column", ["level_1", "run", "shard", "key"])
+def test_a_column_that_batches_need_is_named(column: str, shards: Path, rows: pd.DataFrame) -> None:
+    with pytest.raises(InvalidData, match=f"no column '{column}'; expected rows of read_index"):
+        BatchLoader(shards, rows.drop(columns=column), noisy, BatchOptions(4, 4), seed=3)
+
+
 def test_a_batch_is_its_images_and_labels(shards: Path, rows: pd.DataFrame, world: World) -> None:
     options = BatchOptions(4, 4)
     images, labels, numbers = next(iter(BatchLoader(shards, rows, noisy, options, seed=3)))
