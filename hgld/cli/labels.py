@@ -221,7 +221,6 @@ def suspects(
     import pandas as pd
 
     from hgld.evaluate.neighbours import embed_splits, suspect_tables
-    from hgld.report.rendering import write_photo_rows
 
     workspace = open_workspace(pipeline, settings, work)
     options, shards = workspace.pipeline.evaluate, workspace.path("shards")
@@ -241,6 +240,8 @@ def suspects(
         }
         write_sheets(sheets, out)
     if page is not None:
+        from hgld.report.rendering import write_photo_rows  # imports matplotlib
+
         lead = "The most suspect images, each beside typical photos of both classes."
         write_photo_rows(page, "Suspect labels", lead, _photo_rows(images, rows), photos)
     if as_json:

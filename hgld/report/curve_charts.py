@@ -103,7 +103,7 @@ def _plan_gap(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iter
     lines = {model: (list(gap), list(gap.values())) for model, gap in gaps.items()}
     smallest = min(size for gap in gaps.values() for size in gap)
     most = max(gap[smallest] for gap in gaps.values())
-    title = f"Batches of {smallest} flatter the ranking by up to {most:.0f} points"
+    title = f"Batches of {smallest} flatter the ranking by up to {most:z.0f} points"
     about = (
         f"Mean AP at level {measured.levels[-1]} within random batches of the gallery, minus AP "
         f"over the whole: the decomposability gap.{of}"

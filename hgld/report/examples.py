@@ -22,7 +22,6 @@ from hgld.artifacts import ARTIFACTS, SPACE_OF_SPLIT
 from hgld.artifacts.catalogue import declared_table
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.credit import UNKNOWN, Credit
-from hgld.figures import draw_line
 from hgld.ranking.curves import by_chance
 from hgld.shards.files import read_image
 from hgld.shards.index import read_index
@@ -311,6 +310,8 @@ class NameQueries:
 
     def photo(self, image_id: str) -> ExamplePhoto:
         """Return a card with the first prompt."""
+        from hgld.figures import draw_line  # imports matplotlib
+
         *above, name = self.path(image_id)
         text = self.prompt.replace("{}", self.names.get(name, name))
         card = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "white")

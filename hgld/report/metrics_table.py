@@ -232,5 +232,5 @@ def _head(metrics: Sequence[str]) -> list[str]:
 def _mean(value: float | None, deviation: float | None, best: bool) -> str:
     if value is None:
         return "--"
-    mean = rf"\textbf{{{100 * value:.1f}}}" if best else f"{100 * value:.1f}"
+    mean = rf"\textbf{{{100 * value:z.1f}}}" if best else f"{100 * value:z.1f}"
     return mean if deviation is None else rf"{mean} $\pm$ {100 * deviation:.1f}"

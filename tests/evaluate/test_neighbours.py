@@ -1,6 +1,8 @@
 """Near-duplicates and suspect labels, against plain numpy and on shards with known faults."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +225,11 @@ def test_suspects_of_two_splits_are_of_one_table(pipeline: Path) -> None:
     ends = sheet["path"].str.rpartition("Place ")[2].astype(int)
     assert ends.tolist() == index.loc[sheet["image_id"], "landmark_id"].tolist()
     assert "<figure>" in page.read_text()
+
+
+def test_paths_and_photos_of_suspects_do_not_load_matplotlib() -> None:
+    code = "import hgld.report.examples, sys; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_suspects_can_be_a_workbook(pipeline: Path) -> None:

@@ -53,6 +53,10 @@ def test_deviations_over_seeds_are_in_both_files() -> None:
     assert metrics_table(METRICS, rows)["AP:kind std"].tolist() == [0.02]
 
 
+def test_a_correlation_just_below_0_is_0() -> None:
+    assert r"a & 0.0 & \textbf{75.0}" in metrics_latex(("CPCC", "H-AP"), [row("a", -0.0004, 0.75)])
+
+
 def test_columns_of_charts_are_of_like_height_and_wide_ones_stand_between() -> None:
     charts = [chart("a", 3), chart("b", 2.3), chart("c", 5.6), chart("d", 2.5)]
     wide = chart("w", 4, width=11.4)
