@@ -120,6 +120,8 @@ class Given:
             raise InvalidData(
                 f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}"
             )
+        if column is not None and self.ids is None:
+            say(f"{self.path}: has no ids, so its rows are taken for those of {path}, in order")
         return replace(self, labels=levels.reset_index(drop=True), ids=ids)
 
 

@@ -161,6 +161,18 @@ def test_queries_that_are_in_the_gallery_too_are_told(tmp_path: Path) -> None:
     ]
 
 
+def test_labels_with_ids_of_embeddings_without_are_said_to_be_taken_in_order() -> None:
+    """A table in another order gave other values without a word."""
+    table, notices = pd.DataFrame({"image_id": list("abcd"), "c": list("xxyy")}), list[str]()
+    given = Given(Path("q.npy"), VECTORS)
+    with watched_by(None, notices.append):
+        given.with_labels(table[["c"]], Path("l.csv"))
+        replace(given, ids=np.array(list("abcd"))).with_labels(table, Path("l.csv"))
+        assert not notices
+        given.with_labels(table, Path("l.csv"))
+    assert notices == ["q.npy: has no ids, so its rows are taken for those of l.csv, in order"]
+
+
 def test_the_row_numbers_of_pandas_are_no_level(tmp_path: Path) -> None:
     pd.DataFrame({"image_id": list("abcd"), "place": list("abcd")}).to_csv(tmp_path / "labels.csv")
     with pytest.raises(InvalidData, match=r"labels\.csv: column 1 has no name; name or remove it"):
