@@ -115,8 +115,8 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
         remedy = f"fill in {levels[-1]}" if file else "move them into a folder named as their class"
         say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
-    first = rows.groupby("path")[levels[-1]].transform("first")
-    other = rows[(judged["reason"] == "duplicate") & (rows[levels[-1]] != first)]
+    counted = rows.groupby("path")[levels[-1]].transform("first")
+    other = rows[(judged["reason"] == "duplicate") & (rows[levels[-1]] != counted)]
     if len(other):
         say(
             f"{count_text(len(other), 'row')} of {file} put an image into another class than a row "
