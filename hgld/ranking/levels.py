@@ -13,6 +13,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from hgld.errors import ShapeError
 from hgld.ranking.checks import (
@@ -27,6 +28,7 @@ from hgld.ranking.kernels.device import agrees, all_finite, has_triton
 
 Compare = Literal["level", "relevance"]
 LABELS_AT_ONCE = 1 << 20  # a check copies them
+SAMPLED = 1 << 12  # label paths that show which of two columns is finer
 ROUNDING = 1e-12  # equal quotients of Eq. 20 can differ by so much of their value
 
 
@@ -162,14 +164,22 @@ def coarser_column(labels: Tensor) -> int | None:
         >>> coarser_column(torch.tensor([[0, 0], [0, 1], [1, 2]])) is None
         True
     """
-    columns = [torch.unique(column, return_inverse=True) for column in labels.long().T]
-    for at in range(1, len(columns)):
-        (values, finer), (others, coarser) = columns[at - 1], columns[at]
-        if 1 < len(others) < len(values):
-            pairs = torch.unique(finer * len(others) + coarser)
-            if len(pairs) == len(values):
+    ids = labels.long()
+    for at in range(1, ids.shape[1]):
+        pairs = ids[:, at - 1 : at + 1]
+        # a sample shows most columns to be finer; only the others are sorted as a whole
+        if _is_determined(pairs[:: 1 + len(pairs) // SAMPLED]) and _is_determined(pairs):
+            finer, coarser = (len(torch.unique(column)) for column in pairs.T)
+            if 1 < coarser < finer:
                 return at
     return None
+
+
+def _is_determined(pairs: Tensor) -> bool:
+    """Whether the first id of (N, 2) pairs determines the second."""
+    ordered = pairs[pairs[:, 0].argsort()]
+    same, other = (ordered[1:] == ordered[:-1]).unbind(1)
+    return not bool((same & ~other).any())
 
 
 def at_least(levels: Tensor, at: int) -> Tensor:
@@ -496,25 +506,25 @@ class ClassRanges:
             ([[1, 1]], [[2, 2]], [1, 0])
         """
         size = len(gallery_labels)
-        every = torch.cat([gallery_labels.long(), query_labels.long()])
-        by_path = torch.arange(len(every), device=every.device)
-        for column in every.T.flip(0):  # stable sorts, the coarsest label last
-            by_path = by_path[column[by_path].argsort(stable=True)]
-        places = torch.arange(len(every), device=every.device)
-        paths, rows = every[by_path], torch.empty_like(by_path).scatter_(0, by_path, places)[size:]
+        columns = torch.cat([gallery_labels.long().T, query_labels.long().T], 1)
+        by_path = columns[-1].argsort(stable=True)
+        for column in reversed(columns[:-1].unbind()):  # stable sorts, the coarsest label last
+            by_path = by_path.gather(0, column.gather(0, by_path).argsort(stable=True))
+        places = torch.arange(len(by_path), device=by_path.device)
+        rows = torch.empty_like(by_path).scatter_(0, by_path, places)[size:]
         from_gallery = by_path < size
         # Converts places among all sorted paths into places in the sorted gallery.
         before = torch.cat([from_gallery.new_zeros(1).long(), from_gallery.cumsum(0)])
-        new = torch.zeros(len(paths), dtype=torch.bool, device=paths.device)
+        new = torch.zeros_like(from_gallery)
         new[0] = True
         starts, ends = [], []
-        for level in range(every.shape[1]):
-            new[1:] |= paths[1:, level] != paths[:-1, level]
-            head = torch.where(new, places, 0).cummax(0).values
-            after = torch.where(new, places, len(paths)).flip(0).cummin(0).values.flip(0)
-            tail = torch.cat([after[1:], after.new_full((1,), len(paths))])
-            starts.append(before[head[rows]])
-            ends.append(before[tail[rows]])
+        for column in columns:
+            ids = column.gather(0, by_path)
+            new[1:] |= ids[1:] != ids[:-1]
+            bounds = pad(new.nonzero()[:, 0], (0, 1), value=len(new))  # of all classes
+            after = torch.searchsorted(bounds, rows, right=True)
+            starts.append(before[bounds[after - 1]])
+            ends.append(before[bounds[after]])
         order = by_path[from_gallery]
         own = torch.full_like(rows, -1)
         if exclude_self:
@@ -523,9 +533,8 @@ class ClassRanges:
 
     def places(self) -> Tensor:
         """(G,) int32 place of each gallery image."""
-        found = torch.empty_like(self.order, dtype=torch.int32)
-        found[self.order] = torch.arange(len(found), dtype=torch.int32, device=found.device)
-        return found
+        places = torch.arange(len(self.order), dtype=torch.int32, device=self.order.device)
+        return torch.empty_like(places).scatter_(0, self.order, places)
 
     def counts(self) -> Tensor:
         """(Q, L + 1) int64 images on each level, level 0 first, without the query itself."""

@@ -178,6 +178,14 @@ def test_a_column_is_coarser_where_it_joins_classes_of_the_one_before(labels, at
     assert coarser_column(torch.tensor(labels)) == at
 
 
+def test_one_image_in_no_sample_shows_that_a_column_is_not_coarser() -> None:
+    fine = torch.arange(10_000)
+    labels = torch.stack([fine, fine // 2], 1)
+    assert coarser_column(labels) == 1
+    labels[2, 0] = 0
+    assert coarser_column(labels) is None
+
+
 def test_evaluate_warns_of_levels_from_fine_to_coarse() -> None:
     turned = PATHS.flip(1)
     with pytest.warns(RelevanceWarning, match="level 2 is coarser than level 1 before it"):
