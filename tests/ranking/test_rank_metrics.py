@@ -44,6 +44,13 @@ def test_h_ap_of_figure_14(ranked, expected) -> None:
     assert round(metrics.average_precision(scores, levels, 3).item(), 2) == 0.45
 
 
+def test_relevant_images_far_apart_in_a_ranking_are_all_counted() -> None:
+    ranked = torch.zeros(1000, dtype=torch.int64)
+    ranked[[4, 127, 128, 999]] = 1
+    found = metrics.average_precision(*in_order(*ranked.tolist()), 1)
+    assert found.item() == pytest.approx((1 / 5 + 2 / 128 + 3 / 129 + 4 / 1000) / 4)
+
+
 @pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("seed", range(20))

@@ -23,6 +23,7 @@ NDCG, ASI, H_AP, H_RECALL, H_PRECISION = (
 SEVERITY, DISTANCE, SET_PRECISION, SET_RECALL, SET_F, PREFERENCE = (
     KINDS[name] for name in ("MS", "AHD", "hP", "hR", "hF", "HOPS")
 )
+LISTED = 128  # images of a ranking that are skipped together if none is relevant
 
 
 @kernel
@@ -58,15 +59,20 @@ def measure_rows(
 @inner
 def list_relevant(levels: Array, ranks: Array, found: Array) -> int:
     """Write ranks and levels of the relevant images, best first; return their number."""
-    if count_relevant(levels) >= ranks.shape[0]:
-        raise ValueError("more relevant images than counted")
-    m = 0
-    for j in range(levels.shape[0]):
-        # Branchless: every image is written, and kept only if m advances.
-        ranks[m] = j + 1
-        found[m] = levels[j]
-        m += levels[j] > 0
-    return m
+    m = np.uint64(0)
+    for start in range(0, levels.shape[0], LISTED):
+        stop = min(start + LISTED, levels.shape[0])
+        here = count_relevant(levels[start:stop])
+        if here == 0:
+            continue
+        if m + np.uint64(here) >= ranks.shape[0]:
+            raise ValueError("more relevant images than counted")
+        for j in range(np.uint64(start), np.uint64(stop)):  # unsigned: numba tests no index < 0
+            # Branchless: every image is written, and kept only if m advances.
+            ranks[m] = np.int32(j + np.uint64(1))
+            found[m] = levels[j]
+            m += np.uint64(levels[j] > 0)
+    return int(m)
 
 
 @fast
