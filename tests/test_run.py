@@ -737,10 +737,14 @@ def test_the_workers_of_a_stage_import_while_it_is_loaded(
 def test_nothing_is_searched_for_garbage_while_a_stage_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "imported_stage.py").write_text("import gc\nnow = gc.isenabled()\n")
+    (tmp_path / "imported_stage.py").write_text("import gc\nnow = gc.isenabled()\nheld = [{}]\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert load_function("imported_stage:now") is False
     assert gc.isenabled()
+    held, frozen = load_function("imported_stage:held"), gc.get_freeze_count()
+    assert all(found is not held for found in gc.get_objects())  # nor is it later
+    load_function("imported_stage:now")
+    assert gc.get_freeze_count() <= frozen  # nothing else is kept at the next call
     with pytest.raises(ModuleNotFoundError):
         load_function("no_such_stage:now")
     assert gc.isenabled()
