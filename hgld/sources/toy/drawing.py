@@ -24,6 +24,7 @@ HORIZON = 0.62
 BASE = 0.8  # the foot of buildings
 GRAIN = 5  # of 255
 JPEG_QUALITY = 88
+CIRCLE = [(math.cos(t), math.sin(t)) for t in (i * math.tau / 28 for i in range(28))]  # 28 points
 
 
 def palette(text: str) -> tuple[Colour, ...]:
@@ -160,8 +161,7 @@ class Canvas:
         self, colour: Colour, x: float, y: float, across: float, down: float, opacity: float = 1.0
     ) -> None:
         """Fill an ellipse by its middle and its two radii."""
-        turns = [i * math.tau / 28 for i in range(28)]
-        points = [v for t in turns for v in (x + across * math.cos(t), y + down * math.sin(t))]
+        points = [v for c, s in CIRCLE for v in (x + across * c, y + down * s)]
         self.fill(colour, *points, opacity=opacity)
 
     def arch(self, colour: Colour, x: float, y: float, width: float, height: float) -> None:
@@ -186,23 +186,24 @@ class Canvas:
 
     def encode(self, moment: Random) -> bytes:
         """The JPEG, tinted by the light, with the grain of a sensor; it depends on Pillow too."""
-        pixels = np.asarray(self.image.reduce(2), dtype=np.int32) * np.array(self.tint) // 255
+        tinted = self.image.reduce(2).point([v * t // 255 for t in self.tint for v in range(256)])
         noise = np.random.RandomState(moment.getrandbits(32))  # its stream never changes
-        speckles = noise.randint(-GRAIN, GRAIN + 1, (2, self.size, self.size, 1)).sum(axis=0)
-        image = Image.fromarray(np.clip(pixels + speckles, 0, 255).astype(np.uint8))
+        speckles = noise.randint(-GRAIN, GRAIN + 1, (2, self.size, self.size, 1))
+        pixels = np.asarray(tinted) + speckles.sum(axis=0, dtype=np.int16)
+        image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=JPEG_QUALITY, optimize=False, progressive=False)
         return buffer.getvalue()
 
     def _project(self, points: tuple[float, ...]) -> list[tuple[int, int]]:
         """Pixels of points as the camera sees them."""
-        pixels = []
+        turn, tilt, zoom, side = self.turn, self.tilt, self.zoom, self.side
+        narrow, pixels = 1 - abs(turn) / 2, []
         for right, low in zip(points[::2], points[1::2], strict=True):
             x, y = right - 0.5, low - HORIZON
-            across = (x * (1 - abs(self.turn) / 2) + self.turn * y * 0.25) * self.zoom
-            down = (y + self.tilt * x) * self.zoom
-            x, y = across + 0.5 + self.x, down + HORIZON + self.y
-            pixels.append((round(x * self.side), round(y * self.side)))
+            across = (x * narrow + turn * y * 0.25) * zoom + 0.5 + self.x
+            down = (y + tilt * x) * zoom + HORIZON + self.y
+            pixels.append((round(across * side), round(down * side)))
         return pixels
 
 
