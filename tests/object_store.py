@@ -25,7 +25,7 @@ SECRETS = {  # made up; no output may hold one of them
     "AWS_SECRET_ACCESS_KEY": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "AWS_SESSION_TOKEN": "IQoJb3JpZ2luX2VjEXAMPLETOKEN",
 }
-START_S = 60.0
+START_S = 180.0
 
 
 @dataclass(frozen=True)

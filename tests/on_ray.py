@@ -70,7 +70,7 @@ def gpu(folder: str) -> str | None:
     """GPUs that the task has; with a folder, once two workers have such a task."""
     if folder:
         Path(folder, str(os.getpid())).touch()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while folder and len(list(Path(folder).iterdir())) < 2 and time.monotonic() < until:
         time.sleep(0.05)
     return os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -79,7 +79,7 @@ def gpu(folder: str) -> str | None:
 def wait(path: str) -> None:
     """Wait until the node is lost."""
     Path(path).touch()
-    time.sleep(120)
+    time.sleep(600)
 
 
 def look(folder: Path) -> tuple[bool, str, str]:

@@ -24,7 +24,7 @@ from tests.object_store import free_port
 
 __all__ = ["QUIET", "Nodes", "descendants", "driver_address", "two_nodes"]
 
-START_S = 120.0
+START_S = 300.0
 QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 HIDE = "mount --make-rprivate / && mount -t tmpfs none /tmp && mkdir /tmp/home && cd /tmp/home"
 
@@ -91,7 +91,7 @@ class Nodes:
         while monotonic() < until:
             look = [sys.executable, "-W", "ignore", "-c", code, self.address, str(cpus)]
             with suppress(subprocess.TimeoutExpired):  # a busy machine takes longer; look again
-                if not subprocess.run(look, capture_output=True, timeout=30).returncode:
+                if not subprocess.run(look, capture_output=True, timeout=100).returncode:
                     return
             sleep(0.5)
         raise AssertionError("the nodes did not start")

@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+from itertools import count
 from time import monotonic, sleep
 
 import pytest
@@ -74,17 +75,20 @@ def test_an_error_is_broken_between_words_on_a_terminal_only(
 
 
 LINES = """
-import time
+import io, sys, time
 from hgld.cli import console
 console.LINE_S = 0.01
+sys.stderr = shown = io.StringIO()
 for item in console.show_progress(range(4), "Training", None):
-    if item == 3:
-        time.sleep(0.5)
+    while item == 3 and "75 %" not in shown.getvalue():
+        time.sleep(0.01)
+sys.__stderr__.write(shown.getvalue())
 """
 
 
 def test_without_a_terminal_a_line_shows_the_progress_now_and_then() -> None:
-    done = subprocess.run([sys.executable, "-c", LINES], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", LINES]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert re.fullmatch(r" {10}Training: 75 % \(3 of 4\), [\d.]+/s, about \d+ s left", lines[-1])
@@ -95,15 +99,16 @@ def test_many_short_progresses_show_lines_too(
 ) -> None:
     monkeypatch.setattr(console, "LINE_S", 0.3)
     monkeypatch.setattr(console, "_silent_since", [])
-    for model in range(6):
-        for _ in console.show_progress(range(1), f"Model {model}", None):
+    end = monotonic() + 120
+    while "Model" not in capsys.readouterr().err:
+        assert monotonic() < end
+        for _ in console.show_progress(range(1), "Model", None):
             sleep(0.1)
-    assert "Model" in capsys.readouterr().err
 
 
 def heard(text: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What is printed on stderr until a text is in it."""
-    found, end = "", monotonic() + 30
+    found, end = "", monotonic() + 120
     while text not in found:
         assert monotonic() < end, found
         sleep(0.01)
@@ -115,6 +120,8 @@ def test_a_stage_without_progress_says_that_it_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(console, "LINE_S", 0.02)
+    # a busy machine takes longer until the first line
+    monkeypatch.setattr(console, "monotonic", count(0, 0.005).__next__)
     with console.Printer().working(STAGES[-1]):
         written = heard("\n", capsys)
         for _ in console.show_progress(range(1), "Copying", None):

@@ -278,7 +278,7 @@ def test_as_for_a_gpu_the_next_batch_is_read_while_the_network_computes(
 
     def compute(photos: torch.Tensor) -> np.ndarray:
         computed.append(photos)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while len(read) < min(len(computed) + 1, len(task.rows)):
             assert time.monotonic() < until, "the next photo is not read meanwhile"
             time.sleep(0.001)

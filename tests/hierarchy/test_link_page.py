@@ -51,7 +51,7 @@ def links(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def wait_for(found: Callable[[], bool]) -> None:
-    until = monotonic() + 30
+    until = monotonic() + 120
     while not found():
         assert monotonic() < until
         sleep(0.05)
@@ -250,7 +250,7 @@ def test_a_server_saves_each_answer_and_takes_it_back(folder: Path, chromium: An
                 tab.evaluate("window.early = held.slice()")
         tab.close()
         server.send_signal(signal.SIGINT)
-        assert server.wait(60) == 0
+        assert server.wait(120) == 0
     finally:
         server.kill()
         server.communicate()

@@ -56,7 +56,7 @@ def page(chromium: "Browser", tables: dict[str, Any], tmp_path: Path) -> Iterato
 
 
 def fitted(page: "Page", times: int) -> None:
-    page.wait_for_selector(f'body[data-fits="{times}"]', timeout=20_000)
+    page.wait_for_selector(f'body[data-fits="{times}"]')
 
 
 def edited(page: "Page") -> int:

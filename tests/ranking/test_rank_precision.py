@@ -106,14 +106,14 @@ def test_rounding_is_off_until_the_last_of_two_threads_has_left(device) -> None:
     def second() -> str:
         with whole_products(torch.device(device)):
             second_entered.set()
-            assert first_left.wait(10)
+            assert first_left.wait(120)
             return products(device).fp32_precision
 
     with rounding(device), ThreadPoolExecutor(1) as thread:
         before = products(device).fp32_precision
         with whole_products(torch.device(device)):
             found = thread.submit(second)
-            assert second_entered.wait(10)
+            assert second_entered.wait(120)
         first_left.set()
         assert found.result() == "ieee"
         assert products(device).fp32_precision == before

@@ -278,13 +278,13 @@ def test_a_worker_that_is_busy_delays_no_end() -> None:
         from hgld.shards.load import _load_ahead
         def work(numbers):
             for number in numbers:
-                time.sleep(100 * number)  # the first item is ready at once
+                time.sleep(1000 * number)  # the first item is ready at once
                 yield number
         items = _load_ahead(work, 4, 1)
         print(next(items))
         items.close()"""
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 

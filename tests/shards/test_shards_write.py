@@ -470,8 +470,8 @@ def test_a_stopped_export_goes_on_and_ends_with_the_same_bytes(
 
 
 def require_none_left(group: int) -> None:
-    """All processes of the group end within a few seconds."""
-    deadline = time.monotonic() + 20
+    """All processes of the group end."""
+    deadline = time.monotonic() + 120
     while True:
         try:
             os.killpg(group, 0)

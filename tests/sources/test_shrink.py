@@ -325,7 +325,7 @@ def test_killed_while_it_resizes_it_starts_that_tar_again_from_the_disk(
     assert run.stdin is not None
     run.stdin.write(pickle.dumps((options(url), context)))
     run.stdin.close()
-    begun, end = f".index_000.kept.tar.{run.pid}.tmp", monotonic() + 60
+    begun, end = f".index_000.kept.tar.{run.pid}.tmp", monotonic() + 300
     while not (folder_of(context) / begun).exists() and monotonic() < end:
         sleep(0.005)
     run.kill()
