@@ -58,19 +58,33 @@ QUIET = [
 ]
 
 
+PATIENCE_MS = 120_000  # for what a browser waits for: a busy machine is slow
+
+
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def browser() -> Iterator[Any]:
     """A browser that asks for nothing on its own; in CI it has to be there."""
-    path = shutil.which("chromium")
+    # the shell has no window and opens a page in a third of the CPU seconds
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         assert not os.environ.get("CI"), "chromium is missing; run make system"
         pytest.skip("chromium is missing; run make system")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=QUIET)
-        yield browser
-        browser.close()
+        started = playwright.chromium.launch(executable_path=path, args=QUIET)
+        started.on("context", lambda context: context.set_default_timeout(PATIENCE_MS))
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def chromium(browser: Any) -> Iterator[Any]:
+    """The browser; closes the pages of a test, which would look for their servers for ever."""
+    yield browser
+    for context in browser.contexts:
+        context.close()
 
 
 _numbers = count()
