@@ -10,7 +10,7 @@ damaged, truncated, or swapped with another one, it is made again.
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -247,7 +247,7 @@ def write_sealed(path: Path, content: bytes | memoryview, holds: str, durable: b
     """Write atomically; ``holds`` describes the content and its inputs and is part of the hash."""
     with atomic_path(path, durable) as temporary, temporary.open("wb") as file:
         file.write(content)
-        file.write(_seal(content, holds))
+        file.write(_seal([content], holds))
 
 
 def read_sealed(path: Path, holds: str) -> memoryview | None:
@@ -259,7 +259,7 @@ def read_sealed(path: Path, holds: str) -> memoryview | None:
     except OSError:
         return None
     content = whole[:-SEAL]
-    return content if _seal(content, holds) == whole[-SEAL:] else None
+    return content if _seal([content], holds) == whole[-SEAL:] else None
 
 
 def map_sealed(path: Path, holds: str) -> "np.ndarray | None":
@@ -271,13 +271,11 @@ def map_sealed(path: Path, holds: str) -> "np.ndarray | None":
 
     if not path.is_file() or path.stat().st_size < SEAL:
         return None
-    digest, left = sha256(holds.encode() + b"\0"), path.stat().st_size - SEAL
+    end = path.stat().st_size - SEAL
     try:
         with path.open("rb") as file:
-            while left and (block := file.read(min(left, 1 << 20))):
-                digest.update(block)
-                left -= len(block)
-            if digest.digest() != file.read():
+            blocks = iter(lambda: file.read(min(1 << 20, end - file.tell())), b"")
+            if _seal(blocks, holds) != file.read():
                 return None
         found: np.ndarray = np.load(path, mmap_mode="c")
     except OSError:
@@ -285,7 +283,8 @@ def map_sealed(path: Path, holds: str) -> "np.ndarray | None":
     return found
 
 
-def _seal(content: bytes | memoryview, holds: str) -> bytes:
+def _seal(blocks: Iterable[bytes | memoryview], holds: str) -> bytes:
     digest = sha256(holds.encode() + b"\0")
-    digest.update(content)
+    for block in blocks:
+        digest.update(block)
     return digest.digest()
