@@ -178,7 +178,7 @@ class _LiveSite(Site):
         return CommonsPhotos(
             self.runner.read("landmark_values", self.stage),
             self.runner.read("landmarks", self.stage),
-            client=ApiClient.of(pipeline.scrape),
+            client=ApiClient(pipeline.scrape),
             api=pipeline.scrape.commons_api,
             licenses=pipeline.export.licenses,
             folder=folder,

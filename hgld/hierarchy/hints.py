@@ -69,7 +69,7 @@ def hint_classes(
     if not (labels and options.ask and (roots or options.languages)):
         return _no_hints()
     ask = context.scrape
-    with ApiClient.of(ask) as client:
+    with ApiClient(ask) as client:
         learn = ask_superclasses(client, ask, context.state).learn
         known = learn(root.class_id for root in roots)
         below = labels if roots else {}

@@ -151,7 +151,9 @@ def ask_once(data: bytes, folder: Path) -> None:
     said: list[str] = []
     with (
         watched_by(None, said.append),
-        ApiClient("a@example.org", answer_timeout_s=5, sleep=lambda _: None) as client,
+        ApiClient(
+            ScrapeOptions(contact="a@example.org", answer_timeout=5), sleep=lambda _: None
+        ) as client,
     ):
         client.ask(f"http://127.0.0.1:{server().port}/api.php", "query", {"titles": "A"})
     "".join(said).encode()

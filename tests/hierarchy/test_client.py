@@ -16,6 +16,7 @@ from tests.drip import dripping
 from tests.hierarchy.small_wiki import Fault, Wiki
 
 CONTACT = "someone@example.org"
+OPTIONS = ScrapeOptions(contact=CONTACT)
 QUESTION = {"ids": "Q1"}
 
 
@@ -24,13 +25,11 @@ class Client(ApiClient):
 
     def __init__(
         self,
-        contact: str = CONTACT,
+        options: ScrapeOptions = OPTIONS,
         clock: Callable[[], float] = time.monotonic,
-        answer_timeout_s: float = 120.0,
     ) -> None:
         self.pauses: list[float] = []
-        sleep = self.pauses.append
-        super().__init__(contact, answer_timeout_s=answer_timeout_s, sleep=sleep, clock=clock)
+        super().__init__(options, sleep=self.pauses.append, clock=clock)
 
     def entity(self, wiki: Wiki) -> Mapping[str, Any]:
         return self.ask(wiki.url, "wbgetentities", QUESTION)
@@ -45,7 +44,7 @@ def client() -> Iterator[Client]:
 @pytest.mark.parametrize("contact", ["", "  ", "me", "@", "jürgen@example.org", "a@b\nX: 1"])
 def test_without_a_contact_it_refuses_and_names_the_option(contact: str) -> None:
     with pytest.raises(UsageError, match=r"set scrape\.contact to your e-mail or URL"):
-        Client(contact)
+        Client(ScrapeOptions(contact=contact))
 
 
 def test_the_user_agent_names_program_contact_and_library() -> None:
@@ -282,7 +281,7 @@ def test_an_answer_that_drips_ends_at_its_deadline_and_is_asked_again(start: byt
     drops = [start, b"X: y\r\n"]
     with (
         dripping(*[drops] * 3) as url,
-        Client(answer_timeout_s=0.1) as client,
+        Client(ScrapeOptions(contact=CONTACT, answer_timeout=0.1)) as client,
         pytest.raises(Resumable, match=r"no complete answer within 0\.1 s, 3 times"),
     ):
         client.ask(url, "query", {})
@@ -301,6 +300,6 @@ def test_a_client_has_the_manners_of_the_pipeline() -> None:
     options = ScrapeOptions(
         contact="a@example.org", requests_per_second=2, maxlag=1, answer_timeout=7
     )
-    with ApiClient.of(options) as client:
+    with ApiClient(options) as client:
         found = client.pacer.requests_per_second, client.maxlag, client.answer_timeout_s
     assert found == (2, 1, 7)

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import table_of
+from hgld.config import ScrapeOptions
 from hgld.errors import Resumable
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.review.commons_photos import CommonsPhotos
@@ -83,7 +84,7 @@ def commons() -> Iterator[Commons]:
 
 @pytest.fixture
 def client() -> Iterator[ApiClient]:
-    with ApiClient("me@example.org", sleep=lambda _: None) as one:
+    with ApiClient(ScrapeOptions(contact="me@example.org"), sleep=lambda _: None) as one:
         yield one
 
 

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hgld.config import ScrapeOptions
 from hgld.errors import Resumable
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.wikimedia import Progress
@@ -32,7 +33,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def progress(clock: Clock) -> Iterator[Progress]:
-    with ApiClient("someone@example.org") as client:
+    with ApiClient(ScrapeOptions(contact="someone@example.org")) as client:
         yield Progress(client, 203_094, clock)
 
 

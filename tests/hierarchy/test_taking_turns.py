@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hgld.config import ScrapeOptions
 from hgld.errors import HgldError, Resumable
 from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
 from hgld.hierarchy.scrape.pacer import Pacer, turn_file
@@ -17,6 +18,7 @@ from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
 from tests.warm import Command, hgld
 
+OPTIONS = ScrapeOptions(contact="a@example.org")
 QUESTION = {"titles": "A", "prop": "pageprops"}
 URL = "http://commons.wikimedia.org/wiki/Category:"
 TICK_S = 0.02  # of two clocks that are read in different processes
@@ -99,11 +101,11 @@ def test_a_scrape_killed_in_a_pause_leaves_it_to_the_next(wiki: Wiki, tmp_path: 
 
 def test_a_long_pause_is_kept_by_a_command_that_is_run_too_early(wiki: Wiki) -> None:
     wiki.faults = [Fault(429, "slow down", {"Retry-After": "86400"})]
-    with ApiClient("a@example.org") as client, pytest.raises(Resumable, match="of 24 h 0 min"):
+    with ApiClient(OPTIONS) as client, pytest.raises(Resumable, match="of 24 h 0 min"):
         client.ask(wiki.paced_url, "query", {})
     for _ in range(3):
         with (
-            ApiClient("a@example.org") as client,
+            ApiClient(OPTIONS) as client,
             pytest.raises(Resumable, match=r"(24 h 0|23 h 59) min more"),
         ):
             client.ask(wiki.paced_url, "query", {})
@@ -120,7 +122,7 @@ def test_a_pause_that_is_left_over_is_told_and_kept(wiki: Wiki) -> None:
 
     Pacer(3, clock=clock).hold_back(120)
     with (
-        ApiClient("a@example.org", sleep=sleep, clock=clock) as client,
+        ApiClient(OPTIONS, sleep=sleep, clock=clock) as client,
         watched_by(None, said.append),
     ):
         client.ask(wiki.paced_url, "query", QUESTION)
@@ -134,7 +136,7 @@ def test_ctrl_c_in_a_pause_of_its_own_leaves_it_to_the_next(wiki: Wiki) -> None:
     wiki.faults = [Fault(429)]  # does not say how long, so five seconds
     clock = partial(float, 1000)  # stands still, since a busy machine takes its time
     with (
-        ApiClient("a@example.org", sleep=interrupt, clock=clock) as client,
+        ApiClient(OPTIONS, sleep=interrupt, clock=clock) as client,
         pytest.raises(KeyboardInterrupt),
     ):
         client.ask(wiki.paced_url, "query", QUESTION)
@@ -145,7 +147,7 @@ def test_ctrl_c_in_a_pause_of_its_own_leaves_it_to_the_next(wiki: Wiki) -> None:
 def test_whatever_asks_for_a_pause_gets_it_before_the_next_request(status: int, wiki: Wiki) -> None:
     wiki.faults = [Fault(status, "{}", {"Retry-After": "1.5"})]
     for _ in range(2):
-        with ApiClient("a@example.org") as client:
+        with ApiClient(OPTIONS) as client:
             try:
                 client.ask(wiki.paced_url, "query", QUESTION)
             except (TooMuchAsked, HgldError):

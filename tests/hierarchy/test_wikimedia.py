@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of, records
-from hgld.config import StageContext
+from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import UsageError
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.store import open_store
@@ -267,7 +267,7 @@ def test_replayed_answers_are_asked_again_and_change_nothing(
         expected = scraped(plain, table, context)
     with (
         serve(replaying),
-        ApiClient("someone@example.org", sleep=lambda _: None) as client,
+        ApiClient(ScrapeOptions(contact="someone@example.org"), sleep=lambda _: None) as client,
         open_store(context.state / "other.sqlite", "wiki") as store,
     ):
         chosen = options(replaying, batch_size=batch_size)

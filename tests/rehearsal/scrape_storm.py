@@ -72,7 +72,7 @@ def _scrape_fast(scene: Scene, wiki: Wiki) -> tuple[pd.DataFrame, pd.DataFrame]:
         commons_api=wiki.url, wikidata_api=wiki.url, contact="someone@example.org"
     )
     with (
-        ApiClient(options.contact, sleep=lambda s: time.sleep(s / SPEED)) as client,
+        ApiClient(options, sleep=lambda s: time.sleep(s / SPEED)) as client,
         open_store(scene.folder / "scrape.sqlite", wiki.url) as store,
     ):
         return Scraper(client, store, options).scrape(pd.DataFrame(scene.landmarks))

@@ -82,46 +82,33 @@ class ApiClient:
     """Asks one or more MediaWiki APIs, one request at a time.
 
     Args:
-        contact: e-mail or URL of the person who runs this; goes into the User-Agent.
-        requests_per_second: over all hosts, 3 at most; hosts on this machine are not paced.
-        maxlag: seconds of server lag from which the server shall say no; 0: not sent.
-        answer_timeout_s: for one answer, from connecting to its last byte.
+        options: its contact, which goes into the User-Agent, and its manners: requests a second,
+            over all hosts (those on this machine are not paced), maxlag and the time for an answer.
         sleep: waits; a parameter so that tests need not.
         clock: seconds that no one sets; likewise.
+
+    Raises:
+        UsageError: ``scrape.contact`` is not set.
     """
 
     def __init__(
         self,
-        contact: str,
-        requests_per_second: float = 1.5,
-        maxlag: int = 5,
-        answer_timeout_s: float = 120.0,
+        options: ScrapeOptions,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.maxlag = maxlag
-        self.answer_timeout_s = answer_timeout_s
+        self.maxlag = options.maxlag
+        self.answer_timeout_s = options.answer_timeout
         self.sleep = sleep
         self.clock = clock
-        self.pacer = Pacer(requests_per_second, clock=clock)
+        self.pacer = Pacer(options.requests_per_second, clock=clock)
         self.requests = 0  # sent so far
         self.failures = 0  # in a row
         self.reached: set[str] = set()  # URLs that have answered
         self._warned: set[str] = set()
         self.session = Session()
-        self.session.headers["User-Agent"] = user_agent(contact)
+        self.session.headers["User-Agent"] = user_agent(options.contact)
         self.session.headers["Promise-Non-Write-API-Action"] = "true"
-
-    @classmethod
-    def of(cls, options: ScrapeOptions) -> "ApiClient":
-        """Return a client with the contact and the manners of a pipeline.
-
-        Raises:
-            UsageError: ``scrape.contact`` is not set.
-        """
-        return cls(
-            options.contact, options.requests_per_second, options.maxlag, options.answer_timeout
-        )
 
     def __enter__(self) -> "ApiClient":
         return self

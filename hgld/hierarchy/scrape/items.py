@@ -209,7 +209,7 @@ def open_items(
         items = DumpedItems(options.dump_entities, languages, wikis, properties)
         yield DumpedLookUps(items), items
         return
-    with ApiClient.of(options) as client:
+    with ApiClient(options) as client:
         yield (
             ask_lookups(client, options, folder, most),
             ask_items(client, options, folder, languages, properties),

@@ -125,7 +125,7 @@ def scrape(
     """
     path = context.state / "scrape.sqlite"
     with (
-        ApiClient.of(options) as client,
+        ApiClient(options) as client,
         open_store(path, _server(landmarks, options)) as store,
     ):
         return Scraper(client, store, options).scrape(landmarks)
