@@ -35,7 +35,7 @@ HEAVY = [
     "hgld.hierarchy.embed",
     "hgld.hierarchy.link",
     "hgld.hierarchy.cluster",
-    "hgld.review.page",
+    "hgld.review.review_page",
     "hgld.shards.write",
     "hgld.evaluate.models",
     "hgld.train.loop",

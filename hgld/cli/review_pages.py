@@ -45,7 +45,7 @@ def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> P
 
 def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
     """Return the page of links; ``live`` is for the page of a server."""
-    from hgld.review.page import render_links
+    from hgld.review.review_page import render_links
 
     workspace = runner.workspace
     return render_links(
@@ -62,7 +62,7 @@ def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> s
 def link_photos(runner: Runner) -> pd.DataFrame:
     """Return the photos of the page of links: those that the pipeline would export, by class."""
     from hgld.artifacts.cells import unguard
-    from hgld.review.page import photos_of_classes
+    from hgld.review.review_page import photos_of_classes
 
     landmarks = runner.read("landmarks", runner.stage("link"))
     names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)
@@ -234,7 +234,7 @@ def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
 
 def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
     """Return the page of a sheet with the tables and photos that belong to it."""
-    from hgld.review.page import render_page
+    from hgld.review.review_page import render_page
 
     stage, workspace = runner.stage("review"), runner.workspace
     tables = {name: runner.read(name, stage) for name in PAGE_READS}

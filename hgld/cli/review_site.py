@@ -37,8 +37,8 @@ from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import load_function
 from hgld.review.commons_photos import CommonsPhotos
 from hgld.review.live_decisions import LiveDecisions, State
-from hgld.review.page import taxonomy_facts
 from hgld.review.photos import PhotoReader, choose_images
+from hgld.review.review_page import taxonomy_facts
 from hgld.review.server import ReviewServer, Site
 from hgld.review.sheets import list_decisions
 from hgld.review.taxonomy import ACTIONS, TaxonomyEdit, list_renames

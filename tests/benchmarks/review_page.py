@@ -25,7 +25,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from hgld.artifacts import VectorFile, Vectors, columns_of, declared_table, records, table_of
 from hgld.config import ReviewOptions
-from hgld.review.page import render_page
+from hgld.review.review_page import render_page
 from hgld.review.suggestions import DROP, fit_model
 from tests.benchmarks.shards import draw_photo
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from hgld.artifacts import ARTIFACTS
 from hgld.config import ReviewOptions
-from hgld.review.page import render_links
+from hgld.review.review_page import render_links
 from tests.hierarchy.made_dump import write_dumps
 from tests.hierarchy.test_review_page import Curator
 from tests.mediawiki.test_link import PIPELINE, made_world

@@ -17,8 +17,8 @@ from PIL import Image
 
 from hgld.artifacts import ARTIFACTS, Table, Vectors, columns_of, table_of
 from hgld.config import ReviewOptions
-from hgld.review.page import find_next_clusters, render_page
 from hgld.review.photos import choose_images
+from hgld.review.review_page import find_next_clusters, render_page
 from tests import warm
 from tests.benchmarks.review_page import make_page, make_tables
 from tests.colours import colours, contrast

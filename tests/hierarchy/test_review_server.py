@@ -15,8 +15,8 @@ from PIL import Image
 
 from hgld.errors import InvalidData, UsageError
 from hgld.review.live_decisions import LiveDecisions
-from hgld.review.page import photos_of_classes
 from hgld.review.photos import PhotoReader
+from hgld.review.review_page import photos_of_classes
 from hgld.review.server import LARGEST_BODY, ReviewServer, Site
 
 TOKEN = "secret-token"
