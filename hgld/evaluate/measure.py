@@ -27,7 +27,7 @@ from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.name_queries import level_number, name_queries
 from hgld.evaluate.official import PAPER, Official
-from hgld.evaluate.protocol import choose_metrics, require_classes, require_level
+from hgld.evaluate.protocol import choose_metrics, require_classes
 from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.sides import Rows, Shards, Side, count_paths, without_match
 from hgld.ranking.rankings import Result
@@ -136,14 +136,14 @@ class _Evaluation:
         names: tuple[pd.DataFrame, pd.DataFrame] | None = None,
     ) -> "_Evaluation":
         found = Shards.read(shards)
-        depth = level_number(options.name_level, found.levels)
+        depth = level_number("name_level", options.name_level, found.levels)
         if names is None:
             query = found.side(options.query, "evaluate.query")
         else:
             query = name_queries(found, options.query, options.name_level, *names)
         gallery = found.side(options.gallery, "evaluate.gallery")
         metrics = choose_metrics(options.metrics, found.levels, depth)
-        require_level(options.mean_over, found.levels[:depth])
+        level_number("mean_over", options.mean_over, found.levels[:depth])  # only refuses
         if gallery.own_queries(query) == len(gallery) == 1:
             raise UsageError(
                 f"evaluate.gallery '{gallery.split}' holds no other image than the query itself; "

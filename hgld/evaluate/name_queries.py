@@ -42,7 +42,7 @@ def name_queries(
     Raises:
         UsageError: no such level or split, or no class has a name.
     """
-    depth = level_number(level, shards.levels)
+    depth = level_number("name_level", level, shards.levels)
     columns = numbered_levels(depth)
     wanted = ["split", "landmark_id", *columns]
     parts = [
@@ -69,18 +69,19 @@ def name_queries(
     return Side(split, [rows], labels_of(rows), shards.folder, {}, tuple(names[named]))
 
 
-def level_number(level: str | None, levels: Sequence[str]) -> int:
-    """Number of the level of the names, 1 for the coarsest.
+def level_number(option: str, level: str | None, levels: Sequence[str]) -> int:
+    """Number of the level that an option names, 1 for the coarsest; None is the finest.
 
     Raises:
         UsageError: no such level.
 
     Example:
-        >>> level_number("group", ("group", "species")), level_number(None, ("group", "species"))
-        (1, 2)
+        >>> levels = ("group", "species")
+        >>> [level_number("name_level", level, levels) for level in ("group", None)]
+        [1, 2]
     """
     if level is not None and level not in levels:
-        raise UsageError(f"evaluate.name_level '{level}' is none of {', '.join(levels)}")
+        raise UsageError(f"evaluate.{option} '{level}' is none of {', '.join(levels)}")
     return len(levels) if level is None else list(levels).index(level) + 1
 
 

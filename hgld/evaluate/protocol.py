@@ -34,9 +34,9 @@ def check_evaluation(
         UsageError: an unknown metric, level or model; a split without images or with one class.
     """
     classes = number_classes(hierarchy)
-    depth = level_number(options.name_level, classes.levels)
+    depth = level_number("name_level", options.name_level, classes.levels)
     choose_metrics(options.metrics, classes.levels, depth)
-    require_level(options.mean_over, classes.levels[:depth])
+    level_number("mean_over", options.mean_over, classes.levels[:depth])  # only refuses
     finest = f"name_{len(classes.levels)}"
     labelled = label_images(images[["split", "landmark_id"]], classes).dropna(subset=finest)
     for option, split in (("query", options.query), ("gallery", options.gallery)):
@@ -99,16 +99,6 @@ def choose_metrics(
             for name in chosen
         ]
     return tuple(dict.fromkeys(map(str, chosen)))  # R@1 and R@1:group may now be the same
-
-
-def require_level(mean_over: str | None, levels: Sequence[str]) -> None:
-    """Refuse a second mean over the classes of a level that the queries do not have.
-
-    Raises:
-        UsageError: no such level.
-    """
-    if mean_over is not None and mean_over not in levels:
-        raise UsageError(f"evaluate.mean_over '{mean_over}' is none of {', '.join(levels)}")
 
 
 def require_classes(option: str, split: str, classes: int) -> None:
