@@ -33,6 +33,7 @@ from hgld.publish.content import (
 from hgld.publish.croissant import describe_release
 from hgld.shards.index import local_copy
 from hgld.shards.location import tar_folder
+from hgld.shards.sidecars import write_checksums
 from hgld.shards.verify import verify_shard
 
 SHARDS = "shards"  # folder of the shards in a release
@@ -217,8 +218,7 @@ def _write(release: Release, out: Path) -> None:
         croissant = folder / "croissant.json"
         Json(croissant.name).write(describe_release(release, folder, sums), croissant)
         sums[croissant.name] = hash_file(croissant)
-        lines = [f"{sums[name]}  {name}\n" for name in sorted(sums)]
-        (folder / "SHA256SUMS").write_text("".join(lines), encoding="utf-8")
+        write_checksums(folder, sums)
 
 
 def _require_rights(photos: Photos) -> None:

@@ -79,7 +79,7 @@ def write_sidecars(
     }
     Json("manifest.json").write(manifest, out / "manifest.json")
     # Last, since SHA256SUMS covers the manifest, too.
-    write_checksums(out, facts)
+    write_checksums(out, checksums(out, facts))
 
 
 def _write_index(
@@ -230,9 +230,8 @@ def write_descriptors(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
         Json("wids").write(document, out / f"{split}.wids.json")
 
 
-def write_checksums(out: Path, shards: Sequence[Mapping[str, Any]]) -> None:
-    """Write SHA256SUMS for `sha256sum --check`: the shards and all other sidecars."""
-    sums = checksums(out, shards)
+def write_checksums(out: Path, sums: Mapping[str, str]) -> None:
+    """Write SHA256SUMS for `sha256sum --check` from the hash of each file."""
     write_file(out / "SHA256SUMS", "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
 
 

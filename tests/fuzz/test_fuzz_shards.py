@@ -25,7 +25,7 @@ from hgld.shards import (
 from hgld.shards.index import open_index
 from hgld.shards.schema import index_columns
 from hgld.shards.shard import copy_samples
-from hgld.shards.sidecars import write_checksums
+from hgld.shards.sidecars import checksums, write_checksums
 from tests.fuzz.driver import fuzz
 from tests.shards.shard_world import make_world
 
@@ -102,7 +102,7 @@ def put(shards: Path, index: bytes | None, manifest: bytes | None = None) -> Non
     document = json.loads(good_manifest())
     document["index_sha256"] = hash_file(shards / "index.parquet")
     (shards / "manifest.json").write_bytes(manifest or json.dumps(document).encode())
-    write_checksums(shards, document["shards"])
+    write_checksums(shards, checksums(shards, document["shards"]))
 
 
 @cache
