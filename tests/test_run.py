@@ -410,6 +410,22 @@ def test_a_stage_run_alone_takes_no_input_of_a_stage_that_was_stopped(
     assert run().ran == ["collect"]
 
 
+def test_a_stage_run_alone_reports_inputs_that_its_options_would_make_anew(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    notes = Notes()
+    runner = runner_of(pipeline, notes, "collect.evaluation_share=0.5")
+    runner.run_one("label")
+    assert not notes.ran and notes.notices == [
+        "collect is stale (collect.evaluation_share: 0.0 -> 0.5): label reads what it made before; "
+        f"`hgld run {runner.workspace.words}` makes it again"
+    ]
+    notes = Notes()
+    runner_of(pipeline, notes).run_one("label")
+    assert not notes.notices
+
+
 def test_an_edit_that_would_be_overwritten_is_copied_first(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:

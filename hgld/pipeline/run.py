@@ -149,6 +149,7 @@ class Runner:
     def run_one(self, name: str, force: bool = False) -> bool:
         """Run one stage if it is not fresh or ``force`` is set; return whether it ran."""
         with self.alone():
+            self._report_stale_inputs(self.stage(name))
             return self.run_if_needed(self.stage(name), force)
 
     def follow(self, name: str) -> None:
@@ -357,6 +358,18 @@ class Runner:
                 raise HgldError(
                     f"{path}: was changed since {maker.name} made it; `hgld run "
                     f"{self.workspace.words}` makes it again"
+                )
+
+    def _report_stale_inputs(self, stage: Stage) -> None:
+        """Send a notice of each stage that made inputs of this one with other options or inputs."""
+        for maker in self.stages:
+            if not set(stage.reads) & set(maker.writes) or self.lock.is_unfinished(maker):
+                continue
+            now = judge(maker, self.lock, self.workspace)
+            if now.state == "stale":
+                self.listener.notice(
+                    f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')}): {stage.name} "
+                    f"reads what it made before; `hgld run {self.workspace.words}` makes it again"
                 )
 
     def _not_accepted(self, path: Path) -> InvalidData:
