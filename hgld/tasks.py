@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from multiprocessing.forkserver import ensure_running, set_forkserver_preload
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from threading import Thread
 from typing import Protocol, TypeVar
 
@@ -29,6 +30,7 @@ Item = TypeVar("Item")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 ONE_CORE = Reserve()
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")  # of the own control group: microseconds in each period
 Label = str | Callable[[], str]  # of a progress bar; a function if it changes with time
 
 
@@ -129,9 +131,17 @@ def also_watched_by(sink: ProgressSink) -> Iterator[None]:
 
 
 def count_cores() -> int:
-    """Return the number of cores that this process may use; of the machine if unknown."""
+    """Return the number of cores that this process may use; of the machine if unknown.
+
+    A container with a quota (``docker run --cpus``) sees all cores, but gets a part of them.
+    """
     allowed = getattr(os, "sched_getaffinity", None)  # not on macOS
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
+    cores = len(allowed(0)) if allowed else os.cpu_count() or 1
+    try:
+        quota, period = map(int, CPU_MAX.read_text(encoding="ascii").split())
+    except (OSError, ValueError):  # no control groups, or "max 100000": no quota
+        return cores
+    return max(1, min(cores, -(-quota // period)))
 
 
 def prepare_workers(module: str) -> BaseContext:

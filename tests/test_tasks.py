@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import Resumable
-from hgld.tasks import map_tasks, start_aside, track, watched_by
+from hgld.tasks import count_cores, map_tasks, start_aside, track, watched_by
 
 
 def square(n: int) -> int:
@@ -176,3 +176,17 @@ def test_ctrl_c_for_the_whole_group_leaves_starting_workers_silent() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("150000 100000\n", 2), ("50000 100000", 1), ("900000 100000", 4), ("max 100000\n", 4)],
+)
+def test_a_container_with_a_quota_has_as_many_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, cores: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("hgld.tasks.CPU_MAX", tmp_path / "cpu.max")
+    assert count_cores() == 4
+    (tmp_path / "cpu.max").write_text(text)
+    assert count_cores() == cores
