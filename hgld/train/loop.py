@@ -134,7 +134,7 @@ def _open_runs(
 
 
 def _report_idle(name: str, run: RunOptions) -> None:
-    """Report options that begin only after the last step, as in a recipe that was cut short."""
+    """Report options that begin only after the last step, or are of another schedule."""
     starts = {"warmup_steps": ("the backbone does not train", run.warmup_steps)}
     if run.memory:
         starts["memory_start"] = ("the memory is not used", run.memory_start)
@@ -143,6 +143,13 @@ def _report_idle(name: str, run: RunOptions) -> None:
     for option, (what, start) in starts.items():
         if start >= run.steps:
             say(f"{name}: {what}: {option} is {start:,}, and the run has {run.steps:,} steps")
+    if run.schedule == "step" and not run.milestones:
+        say(f'{name}: the learning rate never falls: schedule = "step" has no milestones')
+    others = {"step": ("milestones", "gamma"), "cosine": ("min_lr", "proxy_min_lr")}
+    for schedule, option in ((s, o) for s, found in others.items() for o in found):
+        if run.schedule != schedule and getattr(run, option) != getattr(RunOptions(), option):
+            say(f'{name}: {option} has no effect: it is of schedule = "{schedule}", not of '
+                f'"{run.schedule}"')  # fmt: skip
 
 
 def _train_run(data: TrainingData, seeded: _SeededRun, ranks: Ranks) -> None:

@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -182,6 +182,24 @@ def test_options_that_begin_only_after_the_last_step_are_reported(train) -> None
         "run: the memory is not used: memory_start is 2, and the run has 2 steps",
         "run: the learning rate never falls: milestones is 2, and the run has 2 steps",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"milestones": (1,)}, 'milestones has no effect: it is of schedule = "step", not of "cos'),
+        ({"schedule": "step", "milestones": (1,), "min_lr": 1e-5}, "min_lr has no effect: it is "),
+        ({"schedule": "step"}, 'the learning rate never falls: schedule = "step" has no milestone'),
+        ({"schedule": "step", "milestones": (1,)}, ""),
+        ({"min_lr": 1e-5}, ""),
+    ],
+)
+def test_options_of_another_schedule_are_reported(train, options: dict[str, Any], says) -> None:
+    said: list[str] = []
+    with watched_by(None, said.append):
+        train({"run": RunOptions(loss="SmoothAP", steps=2, **options)})
+    found = [line for line in said if "schedule" in line]
+    assert len(found) == bool(says) and all(line.startswith(f"run: {says}") for line in found)
 
 
 def test_a_checkpoint_of_another_architecture_is_one_clear_line(train, tmp_path: Path) -> None:
