@@ -388,6 +388,10 @@ def _describe_sample(
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
     known = _parse(_read_text(reader, tar.name, text, name), name) if text else {}
+    several = [level for level in levels if isinstance(known.get(level), list | dict)]
+    if several:
+        raise InvalidData(f"{name}: the JSON key {several[0]} holds several values; expected one "
+                          "class, a text or a number")  # fmt: skip
     path = ["" if known.get(level) is None else str(known[level]) for level in levels]
     if label and (not levels or (rules.hierarchy and not path[0].strip())):
         path = [_class_of(_read_text(reader, tar.name, label, name), name)]

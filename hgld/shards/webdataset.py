@@ -177,7 +177,8 @@ def batches(
 
     Raises:
         UsageError: no URL is given; one runs a command and ``pipe`` is False; P or K is not a
-            whole number, 1 or more; ranks do not divide the batch.
+            whole number, 1 or more; ranks do not divide the batch; an option has no effect with, or
+            without, rows.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
             image or class, its class is not a number (without rows), its image is not decodable or
             not the one of its row (CRC-32), a shard is not a whole tar, or no batch is filled.
@@ -191,6 +192,10 @@ def batches(
         classes_per_batch, images_per_class, order="shards", small_classes=small_classes
     )
     part = part_of_rank(classes_per_batch * images_per_class, rank, world_size)
+    if rows is not None and (label != "cls" or window):
+        raise UsageError("label and window are of batches without rows, which state the classes")
+    if rows is None and small_classes != "drop":
+        raise UsageError("small_classes needs rows: without them, it is not known which are small")
     if rows is None:
         # by number, since members of one class may be b"1" and b"1\n"
         number = partial(_number_of, label=label)

@@ -234,6 +234,11 @@ def test_what_does_not_fit_is_one_line(folder: Path) -> None:
             batches(urls_of(folder), classes, 2, flipped)
         with pytest.raises(UsageError, match=f"classes_per_batch is {classes!r}; expected a whole"):
             group_by_class(classes, 2)
+    for idle in ({"rows": rows, "window": 9}, {"rows": rows, "label": len}):
+        with pytest.raises(UsageError, match="label and window are of batches without rows"):
+            batches(urls_of(folder), 3, 2, flipped, **idle)
+    with pytest.raises(UsageError, match="small_classes needs rows"):
+        batches(urls_of(folder), 3, 2, flipped, small_classes="repeat")
     with pytest.raises(UsageError, match="urls is empty"):
         batches([], 3, 2, flipped)
     with pytest.raises(InvalidData, match="the shards fill no batch: fewer than classes_per_batch"):
