@@ -74,7 +74,7 @@ def run(
         raise UsageError("--json: only the plan is printed as JSON; add --dry-run")
     runner = open_runner(pipeline, settings, work, now)
     if dry_run:
-        found = plan(runner)
+        found = plan(runner, until)
         if as_json:
             print_json(plan_facts(found))
         else:

@@ -46,10 +46,11 @@ class Plan:
     costs: tuple[Cost, ...] = ()
 
 
-def plan(runner: Runner) -> Plan:
-    """Return the plan of a run without executing it."""
+def plan(runner: Runner, until: str | None = None) -> Plan:
+    """Return the plan of a run up to a stage (None: to the end) without executing it."""
     pipeline, source = runner.workspace.pipeline, runner.workspace.source
-    stages = list(foresee(runner.judge_all()))
+    last = runner.stages.index(runner.stage(until)) if until else len(runner.stages)
+    stages = list(foresee(runner.judge_all()))[: last + 1]
     runs = {stage.name for stage, now in stages if now.state != "fresh"}
     try:
         images: tuple[int, ...] = (len(LargeTable(runner.workspace.path("images"))),)

@@ -20,7 +20,7 @@ def tar_folder(folder: Path | str) -> Path | str:
     found = as_folder(folder)
     if not isinstance(found, Path) or not (found / LOCATION).is_file():
         return found
-    known = Json(LOCATION).read(found / LOCATION)
+    known = Json(LOCATION, keys=("url",)).read(found / LOCATION)
     url = str(known["url"])
     if "manifest" in known and not is_exported_to(found, url):
         raise InvalidData(

@@ -159,6 +159,17 @@ def test_the_plan_is_data_if_json_is_asked_for(
     assert hgld("run", GLDV2, "--json", "--work", str(tmp_path)) == 2
 
 
+def test_the_plan_of_a_run_up_to_a_stage_ends_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path), "--until")
+    assert hgld(*command, "collect") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert list(plan["stages"]) == ["fetch", "collect"] and plan["downloads"]
+    assert hgld(*command, "colect") == 2
+    assert "did you mean 'collect'" in capsys.readouterr().err
+
+
 def test_the_version_is_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert hgld("--version") == 0
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)

@@ -119,6 +119,13 @@ def test_shards_of_other_options_are_removed(world: World, bucket: Bucket) -> No
     assert content(bucket.url) == content(world.export("near")[0])
 
 
+def test_a_damaged_note_of_the_url_is_one_line(world: World) -> None:
+    folder, _ = world.export("near")
+    (folder / ".location.json").write_text("{}")
+    with pytest.raises(InvalidData, match=r"\.location\.json: 'url' is missing or empty"):
+        verify_shards(folder)
+
+
 def test_tars_of_others_are_refused(world: World, bucket: Bucket) -> None:
     RemoteFolder(bucket.url).write("train-000000.tar", b"mine")
     with pytest.raises(InvalidData, match=f"^{bucket.url}/train-000000.tar: hgld export did not"):
