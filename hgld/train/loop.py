@@ -240,7 +240,8 @@ def _train(
                 if ranks.leads:
                     metrics.sync()
                     checkpoints.save(done)
-                ranks.any(False)  # no process ends before the checkpoint is saved
+                # No process ends before the checkpoint is saved; a request may come until then.
+                stop = ranks.any(stop or ask())
             if stop:
                 raise ranks.told(
                     Resumable(

@@ -18,6 +18,7 @@ from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.objective import build_loss
+from hgld.train.runs import Checkpoints
 from tests.made_shards import feed_batches, small_options, visible
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
@@ -343,6 +344,22 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path, st
     whole = train({"run": SHORT}, out=tmp_path / "whole")
     for file in ("model.safetensors", "config.json"):
         assert (cut / "run" / file).read_bytes() == (whole / "run" / file).read_bytes()
+
+
+def test_ctrl_c_while_the_last_checkpoint_is_saved_is_a_request_to_stop(
+    train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Checkpoints.save
+
+    def save_and_interrupt(checkpoints: Checkpoints, done: int) -> None:
+        save(checkpoints, done)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Checkpoints, "save", save_and_interrupt)
+    with pytest.raises(Resumable, match="was stopped after step 6 of 6"):
+        train({"run": SHORT}, out=tmp_path / "cut")
+    cut = train({"run": SHORT}, out=tmp_path / "cut")
+    assert len(losses(cut / "run")) == 6
 
 
 def test_loader_processes_change_nothing(train, tmp_path: Path) -> None:
