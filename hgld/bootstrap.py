@@ -29,6 +29,7 @@ stats = lazy_module("scipy.stats")
 DRAWS = 2_000
 CONFIDENCE = 0.95
 BLOCK_CELLS = 1 << 23  # counts held at a time: 64 MB
+ROUNDING = 1e-12  # smaller differences of means are none
 T_SAMPLE = 1 << 17  # values of t from which its quantiles are estimated
 
 
@@ -134,8 +135,8 @@ def paired_t_test(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         b: (S, M), of the same seeds.
 
     Returns:
-        (M,) t, positive if b is higher, and (M,) two-sided p; nan for a metric without values or
-        without any difference. None for one seed, whose spread is unknown.
+        (M,) t, positive if b is higher, and (M,) two-sided p; nan for a metric without values, or
+        if all seeds have one difference. None for one seed, whose spread is unknown.
 
     Example:
         >>> t, p = paired_t_test(np.array([[0.1], [0.2]]), np.array([[0.2], [0.5]]))
@@ -147,7 +148,9 @@ def paired_t_test(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # seeds of one difference, or none
         found = stats.ttest_rel(b, a, axis=0)
-    return found.statistic, found.pvalue
+    # of equal differences: their spread is 0 or rounding alone, so that t is inf or any number
+    known = np.ptp(b - a, axis=0) > ROUNDING
+    return np.where(known, found.statistic, np.nan), np.where(known, found.pvalue, np.nan)
 
 
 @lru_cache(maxsize=8)

@@ -3,7 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hgld.bootstrap import count_draws, find_ends, resample_means
+from hgld.bootstrap import count_draws, find_ends, paired_t_test, resample_means
 
 TRIALS = 300
 
@@ -95,6 +95,18 @@ def test_a_loss_with_other_seeds_does_not_differ_from_itself(
     assert share_that_covers(alone) < by_queries
     both = find_ends(resample_means(trials.mean(axis=0), classes), trials.mean(axis=1))
     assert 0.9 <= share_that_covers(both) <= 1
+
+
+@pytest.mark.parametrize("right", [[47, 49], [47, 49, 50], [12, 24, 36, 48, 50]])
+def test_seeds_of_one_difference_have_no_t_test(right: list[int]) -> None:
+    """The spread of R@1 that rises by 4 of 57 queries with each seed is rounding alone."""
+    a = np.array(right)[:, None] / 57
+    tested = paired_t_test(a, np.array(right)[:, None] / 57 + 4 / 57)
+    assert tested is not None and np.isnan(tested).all()
+    other = a.copy()
+    other[0] += 1 / 57
+    tested = paired_t_test(a, other)
+    assert tested is not None and np.isfinite(tested).all()
 
 
 def test_three_seeds_are_too_few_to_draw_from() -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 
 from hgld.bootstrap import (
     DRAWS,
+    ROUNDING,
     bootstrap_unit,
     find_ends,
     pair_seeds,
@@ -211,7 +212,8 @@ def compare(
     by_chance = _is_one_training(a, b)  # then an interval that excludes 0 means nothing
     rows = _differ(metrics, sides[0], sides[1], classes, seed, draws)
     one, other = (side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides)
-    told = pd.DataFrame({"image_id": shared, "a": one, "b": other, "difference": other - one})
+    told = pd.DataFrame({"image_id": shared, "a": one, "b": other})
+    told["difference"] = _without_rounding(other - one)
     told = told.dropna().sort_values(
         ["difference", "image_id"], ascending=[False, True], ignore_index=True
     )
@@ -267,7 +269,7 @@ def _differ(
     count = known.sum(axis=0)
     differences = np.where(known, b - a, np.nan)
     # the seeds are averaged first: the bootstrap draws queries, find_ends adds the seeds' spread
-    gain = differences.mean(axis=0)  # (Q, M), over the seeds
+    gain = _without_rounding(differences.mean(axis=0))  # (Q, M), over the seeds
     with np.errstate(invalid="ignore"):  # no query with a value: 0 / 0
         means = [np.where(known, side, 0).sum(axis=1) / count for side in (a, b)]  # (S, M)
     by_seed = means[1] - means[0]
@@ -287,6 +289,11 @@ def _differ(
             t=None if tested is None else float(tested[0][i]),
             p=None if tested is None else float(tested[1][i]),
         )
+
+
+def _without_rounding(differences: np.ndarray) -> np.ndarray:
+    """Return 0 for differences that are rounding alone: seeds may have equal values in turn."""
+    return np.where(np.abs(differences) < ROUNDING, 0.0, differences)
 
 
 def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) -> pd.DataFrame:

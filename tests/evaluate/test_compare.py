@@ -206,6 +206,23 @@ def test_the_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     assert found.facts()["differences"][0]["p"] == row.p
 
 
+def test_a_query_with_the_same_values_in_other_seeds_is_neither_better_nor_worse(
+    tmp_path: Path,
+) -> None:
+    """The mean of their differences is 9e-18."""
+    values = {"A": (0.1, 0.2, 0.4), "B": (0.4, 0.1, 0.2)}
+    models = {
+        f"{run}-s{i}": {"AP": [v, 0.5]} for run, own in values.items() for i, v in enumerate(own)
+    }
+    seeds = {run: {i: f"{run}-s{i}" for i in range(3)} for run in values}
+    write_evaluation(tmp_path, models, ["x", "y"], seeds=seeds)
+    for model in models:
+        write_levels(tmp_path, model, ["x", "y"], [3, 3])
+    found = compare(*opened(tmp_path))
+    assert (found.differences[0].gained, found.differences[0].lost) == (0, 0)
+    assert found.by_query["difference"].tolist() == [0.0, 0.0]
+
+
 def test_one_seed_each_is_not_tested(place: Path) -> None:
     found = compare(*both(place))
     assert {(row.t, row.p) for row in found.differences} == {(None, None)}
@@ -220,7 +237,7 @@ def test_seeds_of_one_difference_are_tested_without_a_warning(tmp_path: Path) ->
 
 def test_classes_that_no_model_was_trained_on_are_drawn_as_a_whole(tmp_path: Path) -> None:
     """Two of six classes gain, so the truth may be 0; 24 independent queries would be sure."""
-    flat = (0.0, 0.0, 0.0)
+    flat = (-1e-9, 0.0, 1e-9)  # of one difference t would be nan, which equals nothing
     unseen = compare(*opened(seeded(tmp_path / "unseen", flat)))
     seen = compare(*opened(seeded(tmp_path / "seen", flat, trained_on=1)))
     assert (unseen.unit, seen.unit, seen.units) == ("classes", "queries", 24)
