@@ -13,6 +13,7 @@ import pandas as pd
 
 from hgld.bootstrap import (
     DRAWS,
+    ROUNDING,
     bootstrap_unit,
     find_ends,
     name_classes,
@@ -144,7 +145,7 @@ def _ties(drawn: _Drawn, evaluation: Mapping[str, Any], metric: str) -> frozense
         return frozenset()
 
     def may_tie(run: str) -> bool:
-        if known[run] == known[best]:
+        if run in best_runs(known, metric):
             return True
         pairs = _pairs_of(evaluation, best, run)  # seed by seed: their common spread cancels
         if any((name, metric) not in drawn.columns for pair in pairs for name in pair):
@@ -185,6 +186,17 @@ def best_of(means: Mapping[str, float], metric: str) -> str | None:
     """
     choose = min if lower_is_better(metric) else max
     return choose(means, key=lambda run: means[run], default=None)
+
+
+def best_runs(means: Mapping[str, float], metric: str) -> frozenset[str]:
+    """Return the best run, and those of the same mean but for rounding.
+
+    Example:
+        >>> sorted(best_runs({"a": 0.3, "b": 0.1 + 0.2, "c": 0.1}, "R@1"))
+        ['a', 'b']
+    """
+    best = best_of(means, metric)
+    return frozenset(run for run in means if best and abs(means[run] - means[best]) < ROUNDING)
 
 
 def _pairs_of(evaluation: Mapping[str, Any], best: str, run: str) -> list[tuple[str, str]]:

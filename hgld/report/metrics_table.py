@@ -14,7 +14,7 @@ import pandas as pd
 
 from hgld.figures import DARK, LIGHT
 from hgld.ranking import lower_is_better
-from hgld.report.intervals import Intervals, best_of, known_means
+from hgld.report.intervals import Intervals, best_of, best_runs, known_means
 from hgld.report.latex import escape_latex, latex_row
 from hgld.words import count_text
 
@@ -109,10 +109,8 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Met
 
 def _marked(evaluation: Mapping[str, Any], metric: str, intervals: Intervals) -> Collection[str]:
     """Return the best run and those not significantly worse, unless these are all runs."""
-    known = known_means(evaluation, metric)
-    best = known.get(best_of(known, metric) or "")
-    highest = frozenset(name for name, mean in known.items() if mean == best)
-    ties = intervals.ties.get(metric, highest)  # without query values, the mean decides
+    # without query values, the mean decides
+    ties = intervals.ties.get(metric, best_runs(known_means(evaluation, metric), metric))
     return () if len(ties) == len(evaluation["runs"]) else ties
 
 

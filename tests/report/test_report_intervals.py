@@ -191,6 +191,15 @@ def test_a_metric_without_values_of_queries_marks_the_highest_mean() -> None:
     assert marks == [(False, True), (False, False)]
 
 
+@pytest.mark.parametrize("of_queries", [True, False])
+def test_means_that_differ_by_rounding_alone_share_the_mark(of_queries: bool) -> None:
+    rows = table({"a": [0.3] * 4, "b": [0.1 + 0.2] * 4, "c": [0.1] * 4})
+    found = evaluation(rows)
+    given = rows if of_queries else rows[:0]
+    marks = [row.best for row in metric_rows(found, measure_intervals(given, found))]
+    assert marks == [(True,), (True,), (False,)]
+
+
 def test_runs_without_a_seed_in_common_are_not_told_apart() -> None:
     given = seeded([0.4, 0.5], [0.1, 0.2])
     for name, facts in given["evaluation"]["models"].items():
