@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hgld.ranking.checks import check_count, check_finite, check_positive, check_weights
-from hgld.ranking.kernels.device import whole_products
+from hgld.ranking.kernels.device import pair_scores, whole_products
 from hgld.ranking.levels import check_pairs
 from hgld.ranking.rank_loss import BatchLoss, RankLoss, Sides
 
@@ -198,7 +198,7 @@ class _Pooled(BatchLoss):
         """``pooled`` of all queries of the batch."""
         levels = sides.levels(slice(None), self.include_self, at)
         with whole_products(sides.queries.device):
-            return self.pooled(sides.queries @ sides.gallery.T, levels)
+            return self.pooled(pair_scores(sides.queries, sides.gallery), levels)
 
 
 class PooledCalibration(_Pooled):

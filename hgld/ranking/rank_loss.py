@@ -33,7 +33,7 @@ from hgld.ranking.checks import (
     check_tensors,
     widen,
 )
-from hgld.ranking.kernels.device import all_finite, whole_products
+from hgld.ranking.kernels.device import all_finite, pair_scores, whole_products
 from hgld.ranking.surrogates import RankFunction, first_derivative
 
 LEAST_LENGTH = 1e-12  # of an embedding; the squares of a shorter one lose digits
@@ -256,7 +256,7 @@ class _Streamed(RankFunction):
         for start in range(0, len(queries), rows):
             part = slice(start, start + rows)
             levels = levels_of(part)
-            scores = queries[part] @ references.T  # (rows, G)
+            scores = pair_scores(queries[part], references)  # (rows, G)
             with torch.set_grad_enabled(wanted):
                 loss = losses_of(scores.requires_grad_(wanted), levels).sum()
             total += loss.detach().double()

@@ -372,6 +372,26 @@ def test_every_loss_takes_half_precision_and_survives_pickle_and_copy(name) -> N
         torch.testing.assert_close(again(embeddings.bfloat16(), labels), found)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("size", "chunk"), [(3, None), (5, None), (11, 2), (33, 1), (130, 43)])
+def test_equal_embeddings_tie_in_a_batch_of_any_size(dtype, size, chunk) -> None:
+    seen = []
+
+    class Seen(losses.RankLoss):
+        def per_query(self, scores, levels):
+            seen.append(scores.detach())
+            return scores.sum(1)
+
+    make = torch.Generator().manual_seed(0)
+    for dim in (3, 64, 512):
+        few = torch.randn(size // 3, dim, generator=make, dtype=dtype)
+        embeddings = few[torch.arange(size) % len(few)]
+        Seen(chunk=chunk)(embeddings, torch.zeros(size, 1).long())
+        scores = torch.cat(seen)
+        assert torch.equal(scores, scores[:, torch.arange(size) % len(few)])
+        seen.clear()
+
+
 @pytest.mark.parametrize("power", [-30, -22, 22, 37])
 def test_embeddings_of_any_length_are_their_directions(power) -> None:
     embeddings, labels = batch(dtype=torch.float32)

@@ -287,6 +287,13 @@ def fill_up(vectors: Tensor, rows: int) -> Tensor:
     return pad(vectors, (0, 0, 0, rows)) if rows > 0 else vectors
 
 
+def pair_scores(query: Tensor, gallery: Tensor) -> Tensor:
+    """Return the (q, g) inner products; those of equal vectors tie, whatever their rows."""
+    rest = -len(gallery) % TILE if gallery.dtype == torch.float64 else LEAST_ROWS - len(gallery)
+    scores = fill_up(query, LEAST_ROWS - len(query)) @ fill_up(gallery, rest).T
+    return scores[: len(query), : len(gallery)]
+
+
 def score_rows(query: Tensor, gallery: Tensor, scores: Tensor) -> None:
     """Write the (q, g) inner products on a CPU, in float32.
 
