@@ -88,6 +88,7 @@ class Sides:
             )
         for name, vectors, paths in (("", queries, labels), ("ref_", gallery, gallery_labels)):
             check_labels(paths, len(vectors), num_levels, name)
+            _refuse_padding(paths, name)
         return cls(queries, gallery.to(queries.dtype), labels, gallery_labels, own)
 
     def levels(self, rows: slice, include_self: bool, at: int | None = None) -> Tensor:
@@ -206,6 +207,16 @@ def check_labels(labels: Tensor, images: int, num_levels: int | None, name: str 
     if num_levels is not None and labels.shape[1] != num_levels:
         raise ShapeError(f"{name}labels have {labels.shape[1]} levels; num_levels is {num_levels}")
     grades.as_ids(labels, f"{name}labels")
+
+
+def _refuse_padding(labels: Tensor, name: str) -> None:
+    """Raise ShapeError for paths of -1: images without a label would be a class of their own."""
+    paths = labels.long()
+    if bool((paths[:, -1] < 0).any()) and bool((absent := (paths == -1).all(1)).any()):
+        raise ShapeError(
+            f"{int(absent.sum())} {name}labels are -1 at all levels, as BatchLoader pads small "
+            "classes; leave these images out: (labels >= 0).all(1)"
+        )
 
 
 def _own_pairs(

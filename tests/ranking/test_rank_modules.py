@@ -346,6 +346,7 @@ BAD = {
     "truths for labels": (lambda e, x: (e, x > 0), "expected integers"),
     "ids beyond int64": (
         lambda e, x: (e, torch.full(x.shape, 2**64 - 1, dtype=torch.uint64)), r"2\*\*63"),
+    "padding": (lambda e, x: (e, x.index_fill(0, torch.tensor([0, 2]), -1)), "-1"),
     "nan": (lambda e, x: (e * float("nan"), x), "nan or inf"),
     "inf": (lambda e, x: (e * float("inf"), x), "nan or inf"),
     "integers for embeddings": (lambda e, x: (e.long(), x), "expected floats"),
