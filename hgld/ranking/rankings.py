@@ -160,8 +160,9 @@ def parse(name: str) -> MetricName:
     match = PATTERN.fullmatch(name)
     if match is None or match["metric"] not in FORMS:
         word, by_lower = match["metric"] if match else name, {form.lower(): form for form in FORMS}
-        near = by_lower[difflib.get_close_matches(word.lower(), by_lower, 1, 0.0)[0]]
-        raise UsageError(f"no metric {name!r}; nearest is {near!r}; examples: {EXAMPLES}")
+        near = difflib.get_close_matches(word.lower(), by_lower, 1)
+        nearest = f" nearest is {by_lower[near[0]]!r};" if near else ""
+        raise UsageError(f"no metric {name!r};{nearest} examples: {EXAMPLES}")
     option, cut, levelled = FORMS[match["metric"]]
     query = option == "alpha" and match["option"] == "query"
     if match["option"] not in (None, option) and not query:

@@ -21,6 +21,7 @@ from hgld.ranking.rankings import (
     CPCC,
     BlockValues,
     first_ranks,
+    name_levels,
     of_queries,
     parse_all,
     warn_if_concerned,
@@ -52,6 +53,13 @@ class _Retrieval(Metric):
         super().__init__(**options)
         parse_all(names)  # checks them
         self.names, self.level_names = tuple(names), level_names
+
+    def _check_names(self, num_levels: int) -> None:
+        """Raise unless each metric fits the levels: a wrong name costs no validation."""
+        level_names = name_levels(self.level_names, num_levels)
+        for name in parse_all(self.names):
+            name.at_level(level_names)
+            name.relevance_key(num_levels)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
@@ -96,6 +104,7 @@ class RetrievalFromGallery(_Retrieval):
         super().__init__(names, level_names, **options)
         check_tensors(gallery=gallery)
         check_labels(gallery_labels, len(gallery), None, "gallery_")
+        self._check_names(gallery_labels.shape[1])
         # no buffers: DistributedDataParallel would send them to all processes at each step
         self.gallery, self.gallery_labels = gallery, gallery_labels
         zeros = torch.zeros(len(of_queries(self.names)), dtype=torch.float64)
@@ -173,6 +182,7 @@ class MutualRetrieval(_Retrieval):
                 f"embeddings have shape {tuple(embeddings.shape)} and labels "
                 f"{tuple(labels.shape)}; expected (images, dim) and (images, levels)"
             )
+        self._check_names(labels.shape[1])
         _check_alike([*self.embeddings[:1], embeddings], [*self.labels[:1], labels])
         self.embeddings.append(embeddings.detach())
         self.labels.append(labels)

@@ -121,6 +121,7 @@ def test_a_name_parses_back(name) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("recall_at_1", "metric 'recall_at_1'; examples"),
         ("MAP@R", "nearest is 'mAP'"), ("R", "needs @k"), ("AP@5", "takes no @k"),
         ("cpcc", "nearest is 'CPCC'"), ("CPCC@5", "takes no @k"), ("R@0k", "@0k; expected 1"),
         ("NDCG:kind", "takes no level"), ("R@0", "1 or more"), ("NDCG(alpha=1)", "takes no option"),

@@ -13,7 +13,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import CustomKNN
 from torch.nn import functional as F
 
-from hgld.errors import ShapeError
+from hgld.errors import ShapeError, UsageError
 from hgld.ranking import losses, metrics
 from hgld.ranking.metric_learning import MetricLearningLoss
 from hgld.ranking.torchmetrics import MutualRetrieval, RetrievalFromGallery
@@ -108,6 +108,16 @@ def test_all_against_all_leaves_each_query_out() -> None:
     expected = metrics.evaluate(vectors, labels, vectors, labels, NAMES, exclude_self=True).mean()
     found = {name: value.item() for name, value in metric.compute().items()}
     assert found == expected  # all digits
+
+
+def test_a_level_that_the_labels_lack_is_refused_before_any_ranking() -> None:
+    """MutualRetrieval refused it when it computed, after all images had been embedded."""
+    vectors, labels = images()
+    for levels in (None, ["kind", "landmark"]):
+        with pytest.raises(UsageError, match="R@1:genus: level 'genus' is none of"):
+            MutualRetrieval(["R@1:genus"], levels).update(vectors, labels)
+        with pytest.raises(UsageError, match="R@1:genus: level 'genus' is none of"):
+            RetrievalFromGallery(["R@1:genus"], vectors, labels, levels)
 
 
 def test_cpcc_alone_ranks_nothing() -> None:
