@@ -196,7 +196,12 @@ def fit_legend(names: Iterable[str], most: int, width: float) -> tuple[list[str]
 def add_legend(axes: Axes, theme: Theme, columns: int = 3, inside: str = "") -> None:
     """The legend above the panel, or inside it at a place such as "upper right"."""
     above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0)}
+    handles, labels = axes.get_legend_handles_labels()
+    # matplotlib fills columns; names are read row by row, in the order of bars and lines
+    order = [i for first in range(columns) for i in range(first, len(handles), columns)]
     axes.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
         frameon=False,
         labelcolor=theme.ink,
         ncols=columns,

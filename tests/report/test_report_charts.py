@@ -9,13 +9,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from hgld.artifacts import SPACE_OF_SPLIT
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
-from hgld.figures import LIGHT, WIDE, WIDTH, Bar, draw_groups, draw_shares, draw_sunburst
+from hgld.figures import (
+    LIGHT,
+    WIDE,
+    WIDTH,
+    Bar,
+    add_legend,
+    draw_groups,
+    draw_shares,
+    draw_sunburst,
+)
 from hgld.report import charts
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import count_confusion, draw_confusion
@@ -372,6 +382,21 @@ def test_the_numbers_beside_the_curves_are_those_of_the_table(run: MadeRun) -> N
     words = [line.get_text() for line in legend.get_texts()]
     assert words == ["good: H-AP 75.0", "plain: H-AP 50.0"]
     assert recall.caption.endswith("Lines over 4 of 10 queries. The numbers are over all.")
+
+
+@pytest.mark.parametrize("count", [1, 4, 5])
+def test_the_names_of_a_legend_are_read_row_by_row(count: int) -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    for number in range(count):
+        axes.plot([number], label=str(number))
+    add_legend(axes, LIGHT)
+    figure.draw_without_rendering()
+    legend = axes.get_legend()
+    assert legend is not None
+    boxes = {text.get_text(): text.get_window_extent() for text in legend.get_texts()}
+    read = sorted(boxes, key=lambda name: (-round(boxes[name].y0), boxes[name].x0))
+    assert read == [str(number) for number in range(count)]
 
 
 def test_a_run_of_several_seeds_is_one_row_one_line_and_one_panel(run: MadeRun) -> None:
