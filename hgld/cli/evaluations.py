@@ -233,7 +233,10 @@ def compare(
     sides = first, second
     given = [side.folder for side in sides if side.given is not None]
     if out is not None and given:
-        raise UsageError(f"--out {out}: a page shows photos of a work folder; {given[0]} is a CSV")
+        raise UsageError(
+            f"--out {out}: a page shows photos of a work folder; {given[0]} is a CSV, of which "
+            "--json gives the table"
+        )
     found = compare_measured(*sides, metric, by=by, seed=seed)
     page = None if out is None else _write_page(sides, found, rows, out)
     if as_json:
