@@ -11,6 +11,13 @@ import pandas as pd
 
 from hgld.words import single_blanks
 
+_ERRORS = (  # in the languages of spreadsheets
+    "#NAME? #REF! #VALUE! #NUM! #DIV/0! #N/A #NULL! #NV #BEZUG! #WERT! #ZAHL! #NOM? #VALEUR! "
+    "#NOMBRE! #NUL! #N/D #¿NOMBRE? #¡REF! #¡VALOR! #¡NUM! #¡DIV/0! #¡NULO! #NOME? #RIF! #VALORE! "
+    "#VALOR! #NÚM! #NULO! #N/B #VERW! #WAARDE! #NAAM? #GETAL! #DEEL/0! #Н/Д #ССЫЛКА! #ЗНАЧ! #ИМЯ? "
+    "#ЧИСЛО! #ДЕЛ/0! #ПУСТО!"
+)
+ERRORS = tuple(_ERRORS.split())  # shown in place of a value
 _MONTH = (  # in the languages of spreadsheets: each knows the months of its own one
     r"(?:jan|feb|m[aä]r|mrz|apr|ma[iy]|ju[nl]|jui|aug|ao[uû]|sep|o[ck]t|nov|de[cz]|f[eé]v|avr"
     r"|ene|abr|ago|set|out|dic|gen|mag|giu|lug|ott|mrt|mei"

@@ -17,13 +17,12 @@ from pathlib import Path
 import ftfy.bad_codecs  # noqa: F401  registers sloppy-windows-1252
 from lxml import etree
 
-from hgld.artifacts.cells import unguard
+from hgld.artifacts.cells import ERRORS, unguard
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.decisions import short_hash
 from hgld.tasks import say
 from hgld.words import nearest, single_blanks
 
-FAULTY = ("#NAME?", "#REF!", "#VALUE!", "#NUM!", "#DIV/0!", "#N/A", "#NULL!", "Err:")
 SHOWN = 100  # characters of a cell in an error
 CUT_AT = 32_767  # Excel truncates cells to this number of characters
 NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML cannot hold
@@ -63,7 +62,7 @@ class SheetRow:
         """Return a fault for each cell that a spreadsheet has damaged."""
         faults = []
         for column in columns:
-            if self[column].startswith(FAULTY):
+            if self[column].startswith((*ERRORS, "Err:")):
                 faults.append(self.fault(column, "text, not a spreadsheet's error"))
             elif len(self[column]) >= CUT_AT:
                 where = f"row {self.number}, column {column}"

@@ -33,6 +33,7 @@ from hgld.artifacts import (
     rows_in_file,
     size_of_file,
 )
+from hgld.artifacts.cells import ERRORS
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.images import IMAGE_ENDINGS
@@ -115,6 +116,12 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
         remedy = f"fill in {levels[-1]}" if file else "move them into a folder named as their class"
         say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
+    broken = [row for row, name in rows[levels[-1]].items() if file and "\n" in name]
+    if broken:
+        say(
+            f"{count_text(len(broken), 'row')} of {file} with a line break in {levels[-1]}, first "
+            f"{broken[0]}; if these are several rows, close the quote"
+        )
     counted = rows.groupby("path")[levels[-1]].transform("first")
     other = rows[(judged["reason"] == "duplicate") & (rows[levels[-1]] != counted)]
     if len(other):
@@ -298,7 +305,12 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
         for level in levels
         for (one, name), (two, other) in _twins(rows[level], _look)
     )
-    faults = [*_told_once(outside), *_wrong_splits(rows)]
+    damaged = (
+        f"{row}: {level} is '{name}', the error of a spreadsheet"
+        for level in levels
+        for row, name in rows.loc[rows[level].isin(ERRORS), level].items()
+    )
+    faults = [*_told_once(outside), *_told_once(damaged, "fill it in"), *_wrong_splits(rows)]
     faults += [*_told_once(alike, "write each name in one way"), *_wrong_parents(rows, levels)]
     if faults:
         raise InvalidData(f"{path}: {'; '.join(faults)}")

@@ -194,6 +194,8 @@ def test_collect_reports_the_sizes_of_the_splits(context: StageContext) -> None:
         (LABELS.replace("evaluation", "evalution"),
          "row 4: split is 'evalution'; expected one of train, validation, evaluation, .*; "
          r"did you mean 'evaluation'\?"),
+        (LABELS.replace("teal", "#N/A").replace("raven", "#NV"),
+         "row 4: species is '#N/A', the error of a spreadsheet; row 5: species is '#NV', .*fill"),
         (LABELS.replace("birds/m1.jpg", "../m1.jpg"), r"row 2: path '\.\./m1\.jpg' is no file"),
         (LABELS.replace("birds/m1.jpg", "/etc/m1.jpg"), "row 2: path '/etc/m1.jpg' is no file"),
     ],
@@ -376,6 +378,12 @@ def test_images_without_a_class_are_counted_with_the_first_row(context: StageCon
     context, folder = sub_folders(context, "elk/c.png", " /d.jpg")
     _, said = landmarks_and_notices(context, folder)
     assert said[1].startswith("1 image without a class, first ' /d.jpg'; move them into a folder")
+
+
+def test_a_quote_that_is_not_closed_is_reported(context: StageContext) -> None:
+    rows = 'path,species\nbirds/m1.jpg,mallard\nbirds/t1.jpg,"teal\nbirds/r1.jpg,"raven\n'
+    _, said = landmarks_and_notices(context, write_folder(context, rows))
+    assert any("1 row of labels.csv with a line break in species, first row 3" in s for s in said)
 
 
 def test_an_image_in_rows_of_two_classes_is_reported(context: StageContext) -> None:
