@@ -332,6 +332,8 @@ def fault_of_decision(decision: Decision, kinds: Mapping[str, str]) -> str:
     fault = fault_of_place(decision.supercategory, decision.kind, kinds)
     if fault and decision.supercategory in kinds:  # edited on another branch, or by hand
         fault += "; confirm it in review.csv: write decided over its status, and apply"
+    elif fault and not nearest(decision.supercategory, kinds):
+        fault += f"; decide '{decision.key}' again in review.csv, or add the supercategory"
     return fault
 
 

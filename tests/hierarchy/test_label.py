@@ -212,6 +212,7 @@ def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
         ("Q9", "keep", "chruch", "human-made"),
         CHURCH,
         ("Q8", "move", "lake", "human-made"),
+        ("Q7", "keep", "pizzeria", ""),
     )
     with pytest.raises(InvalidData) as error:
         label(replace(SIMPLE, decisions=decisions), context)
@@ -220,6 +221,8 @@ def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
         "; did you mean 'church'?",
         "  row 4: kind of 'lake' is 'human-made'; expected 'natural', as in taxonomy.csv; confirm "
         "it in review.csv: write decided over its status, and apply",
+        "  row 5: supercategory 'pizzeria' is not in taxonomy.csv; decide 'Q7' again in "
+        "review.csv, or add the supercategory",
     ]
 
 
