@@ -249,10 +249,13 @@ def taxonomy_of_tree(tree: Tree) -> tuple[pd.DataFrame, dict[str, str]]:
     """Return ``taxonomy`` of the levels above the leaves, and the supercategory of each leaf.
 
     Raises:
-        InvalidData: leaves at different depths, or two supercategories of one name.
+        InvalidData: leaves at different depths, two supercategories of one name, or a class above
+            them with the separator of a kind in its name.
     """
     paths = [list(json.loads(text).values()) for text in paths_of_tree(tree)["path"]]
     kinds: dict[str, str] = {}
+    if odd := next((n for *above, _, _ in paths for n in above if KIND_SEPARATOR in n), ""):
+        raise InvalidData(f"'{odd}' holds '{KIND_SEPARATOR}', which joins classes; rename it")
     for *above, name, _ in paths:
         kind = KIND_SEPARATOR.join(above)
         if kinds.setdefault(name, kind) != kind:

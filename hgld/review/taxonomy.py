@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain, count
+from unicodedata import normalize
 
 import pandas as pd
 
@@ -476,23 +477,23 @@ class Taxonomy:
         if not name.strip():
             raise InvalidData("the name of a supercategory is missing")
         names = {single_blanks(row[NAME]): i for i, row in self.state["taxonomy"].items()}
-        folded = {known.casefold(): place for known, place in names.items()}
+        folded = {_folded(known): place for known, place in names.items()}
         wanted = single_blanks(name)
-        if wanted.casefold() not in folded:
+        if _folded(wanted) not in folded:
             raise InvalidData(f"'{wanted}' is not in taxonomy.csv{nearest(wanted, names)}")
-        return names.get(wanted, folded[wanted.casefold()])
+        return names.get(wanted, folded[_folded(wanted)])
 
     def _new_name(self, name: str, own: int = -1) -> str:
-        """Return a name that no other supercategory has, or raise."""
+        """Return a name, composed, that no other supercategory has, or raise."""
         if not name.strip():
             raise InvalidData("a new supercategory needs a name")
         if holds_controls(name):
             raise InvalidData(f"the name {name!r} holds a line break or control character")
-        name = single_blanks(name)
+        name = normalize("NFC", single_blanks(name))
         if name.casefold() in DECISIONS:
             raise InvalidData(f"'{name}' is a decision, so no supercategory can have this name")
         for place, row in self.state["taxonomy"].items():
-            if place != own and single_blanks(row[NAME]).casefold() == name.casefold():
+            if place != own and _folded(single_blanks(row[NAME])) == _folded(name):
                 raise InvalidData(
                     f"'{name}' is in taxonomy.csv already, as '{row[NAME]}'; to join two "
                     "supercategories, merge them (`hgld taxonomy merge`, or the action merge)"
@@ -777,6 +778,11 @@ def _classes(kinds: Iterable[str]) -> set[tuple[str, ...]]:
     """Return the classes above that kinds name, each with those above it."""
     paths = [tuple(classes_above(kind)) for kind in kinds]
     return {path[:depth] for path in paths for depth in range(1, len(path) + 1)}
+
+
+def _folded(name: str) -> str:
+    """Return a name as names are compared: macOS has its own form of accented letters."""
+    return normalize("NFC", name).casefold()
 
 
 def _key(table: str, row: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ only, and if some classes are added or removed, few others change their split.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -165,6 +166,8 @@ def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
             listed = [line.strip() for line in given.read_text("utf-8-sig").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidData(f"{where}: not readable ({error}); expected a class a line") from None
+    composed = {normalize("NFC", key): key for key in keys}  # macOS has another form
+    listed = [composed.get(normalize("NFC", name), name) for name in listed]
     known = set(keys)
     unknown = [name for name in dict.fromkeys(listed) if name and name not in known]
     if unknown:

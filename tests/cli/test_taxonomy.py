@@ -392,6 +392,14 @@ def test_capitals_of_a_name_can_be_changed(folder: Path) -> None:
     assert "Parks,c,natural" in text_of(folder, "taxonomy.csv")
 
 
+def test_both_unicode_forms_of_a_name_are_one(folder: Path) -> None:
+    kind = ("--kind", "human-made")
+    assert taxonomy(folder, "add", "cafe\u0301", *kind) == 0
+    assert taxonomy(folder, "add", "Caf\u00e9", *kind) == 3
+    assert taxonomy(folder, "rename", "cafe\u0301", "bar") == 0
+    assert "bar," in text_of(folder, "taxonomy.csv")
+
+
 def test_the_list_counts_what_uses_a_supercategory(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -390,6 +390,13 @@ def test_a_class_with_classes_below_it_has_several_parents(tmp_path: Path) -> No
     ]
 
 
+def test_a_class_with_the_separator_of_kinds_is_in_no_taxonomy() -> None:
+    path = '{"section": "Home > Kitchen", "shelf": "pans", "class": "wok"}'
+    rows = pd.DataFrame({"split": ["train"], "landmark_id": [0], "path": [path]})
+    with pytest.raises(InvalidData, match="'Home > Kitchen' holds ' > ', which joins classes"):
+        taxonomy_of_tree(tree_of_paths(rows))
+
+
 def test_leaves_at_different_depths_ask_for_depths(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("parent,child\na,b\nb,c\na,d\n")
     with pytest.raises(InvalidData, match=r"'d' at 2, 'c' at 3.*--depths 2,4"):

@@ -69,6 +69,11 @@ def test_listed_classes_are_held_out_and_no_others(tmp_path: Path) -> None:
         assert splits.tolist() == ["train", "evaluation", "evaluation"]
 
 
+def test_a_listed_name_in_the_other_unicode_form_is_found() -> None:
+    options = CollectOptions(evaluation_classes=("Cafe\u0301", "tea"))
+    assert split_classes(["Caf\u00e9", "bar", "tea"], options).tolist().count("evaluation") == 2
+
+
 @pytest.mark.parametrize(
     ("listed", "message"),
     [
