@@ -6,7 +6,7 @@ of the graph names the depths, coarse to fine, if they have names.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,7 +166,7 @@ def cut_tree(
     depths: Sequence[int],
     ids: Sequence[str] = (),
     names: Mapping[str, Sequence[str]] | None = None,
-    by_frequency: bool = False,
+    ranked: Collection[str] = (),
     *,
     rows: Sequence[int] = (),
 ) -> tuple[Tree, dict[str, str]]:
@@ -178,8 +178,8 @@ def cut_tree(
         depths: of the ancestors, 1 is a root; a class that is less deep has its own parent there.
         ids: of the classes in the tree, if names are ambiguous; empty ones are found by name.
         names: further names in the tree with the ids that have them.
-        by_frequency: the first of several ids of a name is the usual one and counts; else the name
-            is ambiguous, and its class left out.
+        ranked: those of them of which the first of several ids is the most frequent one and counts;
+            any other name with several is ambiguous, and its class left out.
         rows: of the classes in their file, for the reasons; default: counted below a header.
 
     Returns:
@@ -201,16 +201,16 @@ def cut_tree(
     for name, meant in (names or {}).items():
         known = found.get(folded_name(name), [])
         # Without an order of senses the first word of a synset counts before further ones.
-        ones = [*meant, *known] if by_frequency else known or meant
+        ones = [*meant, *known] if name in ranked else known or meant
         found[folded_name(name)] = [one for one in dict.fromkeys(ones) if one in tree]
-    several: list[str] = []
+    several, by_frequency = list[str](), {folded_name(name) for name in ranked}
     left: dict[str, str] = {}
     nodes: dict[str, ClassNode] = {}
     rows = rows or range(2, len(classes) + 2)
     for number, (row, name) in enumerate(zip(rows, classes, strict=True)):
         given = ids[number] if ids else ""
         candidates = [given] if given in tree else [] if given else found.get(folded_name(name), [])
-        if by_frequency and len(candidates) > 1:
+        if len(candidates) > 1 and folded_name(name) in by_frequency:
             several.append(f"'{name}' ({candidates[0]})")
             candidates = candidates[:1]
         if not name.strip():

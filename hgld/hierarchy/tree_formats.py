@@ -76,23 +76,28 @@ def read_tree(path: Path) -> Tree:
         raise InvalidData(f"{path}: not a readable hierarchy ({reason})") from None
 
 
-def read_names(path: Path) -> tuple[dict[str, list[str]], bool]:
+def read_names(path: Path) -> tuple[dict[str, list[str]], set[str]]:
     """Read all names of the classes of WordNet, ImageNet or GBIF with their ids; none of others.
 
     Of GBIF these are its synonyms, with the taxa that are accepted in their place.
 
     Returns:
-        The ids of each name; whether the most frequent sense is first, as in ``index.noun``.
+        The ids of each name; and the names whose most frequent sense is first, as ``index.noun``
+        says: of most ambiguous names it counts no sense, and their order says nothing.
     """
     folder = path if path.is_dir() else path.parent
     index, words = folder / "index.noun", folder / "words.txt"
     names: dict[str, list[str]] = {}
+    ranked: set[str] = set()
     if (folder / "data.noun").is_file() and index.is_file():
         for line in index.read_text(encoding="latin-1").splitlines():
             if not line.startswith("  "):  # the licence
                 cells = line.split()
-                names[cells[0]] = [f"n{offset}" for offset in cells[-int(cells[2]) :]]
-        return names, True
+                senses = int(cells[2])
+                names[cells[0]] = [f"n{offset}" for offset in cells[-senses:]]
+                if cells[-senses - 1] != "0":  # senses that were counted
+                    ranked.add(cells[0])
+        return names, ranked
     if words.is_file() and path.is_file():
         for one, text in _imagenet_words(words).items():
             for name in text.split(","):
@@ -101,7 +106,7 @@ def read_names(path: Path) -> tuple[dict[str, list[str]], bool]:
         for row in _taxa(path):
             if row.get("taxonomicStatus") != "accepted" and row.get("acceptedNameUsageID"):
                 names.setdefault(_name_of(row), []).append(row["acceptedNameUsageID"])
-    return names, False
+    return names, ranked
 
 
 def write_tree(tree: Tree, form: str, path: Path) -> None:

@@ -281,6 +281,15 @@ def test_all_names_of_wordnet_count_and_the_most_frequent_sense_of_each(
     )
 
 
+def test_a_name_of_wordnet_whose_senses_were_not_counted_is_ambiguous(tmp_path: Path) -> None:
+    (tmp_path / "data.noun").write_text(WORDNET)
+    (tmp_path / "index.noun").write_text("cat n 2 1 @ 2 0 02127808 02121620  \n")
+    names, ranked = read_names(tmp_path)
+    assert names["cat"] == ["n02127808", "n02121620"] and not ranked
+    _, left = cut_tree(read_tree(tmp_path), ["pug", "cat"], [1], (), names, ranked)
+    assert left["cat"].startswith("ambiguous, name its id: n02")
+
+
 def test_names_of_imagenet_behind_the_first_count_too(tmp_path: Path) -> None:
     (tmp_path / "wordnet.is_a.txt").write_text("n1 n2\nn1 n3\nn1 n4\n")
     (tmp_path / "words.txt").write_text("n1\tanimal\nn2\tcar, automobile\nn3\tcrane\nn4\tcrane\n")
