@@ -260,7 +260,7 @@ def _interval(
         defined = (drawn @ (first + second) > 0).sum(axis=1) > 1
         kappas.append((drawn[defined] @ same - chance[defined]) / (1 - chance[defined]))
     low, high = find_ends(np.concatenate(kappas)[:, None])[:, 0]
-    return round(float(low), DIGITS), round(float(high), DIGITS)
+    return round(float(low), DIGITS) + 0.0, round(float(high), DIGITS) + 0.0  # not -0.0
 
 
 def measure_alpha(sides: Mapping[str, Annotations], *, seed: int = 0) -> dict[str, Any]:
