@@ -90,6 +90,13 @@ def test_kappa_is_one_in_full_agreement_and_its_interval_too() -> None:
     assert (found["kappa"], found["low"], found["high"]) == (1, 1, 1)
 
 
+def test_an_interval_of_zero_has_no_minus() -> None:
+    """Whatever the draw, one who says the same throughout agrees by chance alone."""
+    found = measure_agreement(annotations(*["x"] * 11), annotations(*["x"] * 5, *["y"] * 6), AB)
+    measured = measure_of(found, "supercategory")
+    assert [str(measured[name]) for name in ("low", "high")] == ["0.0", "0.0"]
+
+
 @pytest.mark.parametrize("count", [10, 23, 49, 97])
 def test_draws_with_one_answer_are_no_part_of_the_interval(count: int) -> None:
     one = annotations("pub", *["lake"] * (count - 1))
