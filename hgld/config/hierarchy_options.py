@@ -111,6 +111,8 @@ class ScrapeOptions(Options):
     """With source = "table": the CSV."""
     table_id: str = "landmark_id"
     """Column of the table with the landmark ids."""
+    table_name: str = ""
+    """Column of the table with the names of the classes, in place of table_id."""
     table_value: str = "supercategory"
     """Column of the table with the "instance of" values."""
     table_split: Literal["train", "index"] = "train"

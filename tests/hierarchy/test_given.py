@@ -40,6 +40,21 @@ def test_it_tells_how_many_have_values_and_why_the_others_have_none(
     ]
 
 
+def test_a_table_may_name_the_classes(tmp_path: Path, context: StageContext) -> None:
+    rows = "file,class,group\na,L1,lake\nb, L1,lake\nc,L2,\nd,L9,pub\n"
+    names = {"table_name": "class", "table_value": "group"}
+    instance_of, misses = given(tmp_path, context, rows, **names)
+    keys = ["split", "landmark_id", "instance_of"]
+    assert instance_of[keys].to_numpy().tolist() == [["train", 1, "lake"], ["index", 1, "lake"]]
+    reasons = misses[["landmark_id", "reason", "detail"]].to_numpy().tolist()
+    assert reasons == [
+        [3, "not_in_table", "no such class in the table"],
+        [2, "no_value", "group is empty"],
+    ]
+    with pytest.raises(InvalidData, match="row 3: name L1 stands there twice"):
+        given(tmp_path, context, rows.replace("b, L1,lake", "b, L1,pub"), **names)
+
+
 def test_a_value_is_brought_in_as_a_statement(tmp_path: Path, context: StageContext) -> None:
     text = "landmark_id,category,supercategory\n1,x,lake\n2,x,\n9,x,bridge\n"
     instance_of, misses = given(tmp_path, context, text)

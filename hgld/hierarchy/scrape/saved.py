@@ -203,15 +203,18 @@ def read_given(
 
     Raises:
         UsageError: ``scrape.table`` is not set.
-        InvalidData: no such file or column, an id that is not a number, or occurs twice.
+        InvalidData: no such file or column, an id that is not a number, or occurs twice, or two
+            values of a name.
     """
     given = _read_table(options)
-    found = landmarks.merge(given, on=BY_LANDMARK, how="left")
+    by = ["name"] if options.table_name else BY_LANDMARK
+    found = landmarks.merge(given, on=by, how="left")
+    key = options.table_name or options.table_id
     absent = found["instance_of"].isna()
     empty = found["instance_of"].eq("") & ~absent
     misses = pd.concat(
         [
-            _missed(found[absent], "not_in_table", f"no such {options.table_id} in the table"),
+            _missed(found[absent], "not_in_table", f"no such {key} in the table"),
             _missed(found[empty], "no_value", f"{options.table_value} is empty"),
         ]
     )
@@ -239,12 +242,23 @@ def read_names(
 
 
 def _read_table(options: ScrapeOptions) -> pd.DataFrame:
-    """The CSV as split, landmark_id, instance_of."""
+    """The CSV as split, landmark_id and instance_of, or with the name in place of the former two.
+
+    A table by names may have a row for each image.
+    """
     if options.table is None:
         raise UsageError('scrape.table is not set; scrape.source = "table" needs the CSV\'s path')
-    columns: dict[str, ColumnType] = {options.table_id: "int", options.table_value: "text"}
-    table = read_csv(options.table, columns)
-    require_unique(table, [options.table_id], options.table, partial(row_in_file, options.table))
+    path, value = options.table, options.table_value
+    if options.table_name:
+        named = read_csv(path, {options.table_name: "text", value: "text"})
+        names = named[options.table_name].str.strip().str.normalize("NFC")  # as the source has them
+        values = single_blanks_all(named[value])
+        table = pd.DataFrame({"name": names, "instance_of": values}).drop_duplicates()
+        require_unique(table, ["name"], path, lambda at: row_in_file(path, int(table.index[at])))
+        return table
+    columns: dict[str, ColumnType] = {options.table_id: "int", value: "text"}
+    table = read_csv(path, columns)
+    require_unique(table, [options.table_id], path, partial(row_in_file, path))
     table = table.set_axis(["landmark_id", "instance_of"], axis=1)
     return table.assign(
         split=options.table_split, instance_of=single_blanks_all(table["instance_of"])
