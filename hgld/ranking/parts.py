@@ -26,13 +26,12 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.kernels.device import MOST_PART, new_array, over_rows
+from hgld.ranking.kernels.device import LEAST_PART, MOST_PART, new_array, over_rows
 from hgld.ranking.levels import ClassRanges, as_ids, check_side
 from hgld.ranking.rankings import Ranking
 
 Array = np.ndarray[Any, Any]
 RUN_CELLS = 1 << 28  # of a block of queries: 2 GB of keys
-LEAST_PART = 256  # for fewer images, BLAS adds the products of a pair in another order
 LEAST_ROWS, MOST_ROWS = 16, 256  # queries at a time; fewer would read the gallery too often
 
 

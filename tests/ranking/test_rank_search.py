@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import ShapeError
 from hgld.ranking import evaluation, metrics
+from hgld.ranking.kernels.device import score_rows
 from hgld.ranking.kernels.rank_cpu import rank_rows
 from hgld.ranking.levels import ClassRanges, count_levels, shared_levels
 from hgld.ranking.rankings import Ranking, rank_columns
@@ -184,6 +185,14 @@ def test_equal_vectors_tie_wherever_they_are_in_the_gallery(dtype, size) -> None
         found = metrics.evaluate(*sides, gallery_labels, ["AP"]).per_query["AP"]
         worst = (1 / (size - 1) + 2 / size) / 2  # the relevant ones rank last
         assert found.tolist() == pytest.approx([worst] * 20)
+
+
+@pytest.mark.parametrize("size", [1279, 1281, 3000])
+def test_scores_of_a_gallery_that_is_cut_have_the_bits_of_one_product(size) -> None:
+    gallery = torch.randn(size, 512, generator=torch.Generator().manual_seed(1))
+    scores = torch.empty(16, size)
+    score_rows(gallery[:16], gallery, scores)
+    assert torch.equal(scores, gallery[:16] @ gallery.T)
 
 
 def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:

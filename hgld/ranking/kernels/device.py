@@ -46,6 +46,9 @@ MOST_PART = (1 << COLUMN_BITS) - 1  # the kernels number the images of a part
 PART_IMAGES = 1 << 20  # on a CPU: 2 GB of 512 dimensions
 IN_MEMORY = 1 << 24  # bytes of an array
 LEAST_ROWS = 16  # for fewer queries or images, BLAS adds the products of a pair in another order
+LEAST_PART = 256  # the same for fewer images of a part of a gallery
+LONG_VECTOR = 256  # dimensions; BLAS adds up those of longer vectors in several passes
+IMAGES_AT_ONCE = 1 << 10  # for each thread: their scores stay in the cache between the passes
 TILE = 96  # images; in float64, BLAS adds those of the last ones beyond a multiple in another order
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}  # relative to the largest value
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -297,13 +300,18 @@ def pair_scores(query: Tensor, gallery: Tensor) -> Tensor:
 def score_rows(query: Tensor, gallery: Tensor, scores: Tensor) -> None:
     """Write the (q, g) inner products on a CPU, in float32.
 
-    The bits of one depend neither on the rows beside it nor on its own: equal vectors tie.
+    The bits of one depend neither on the rows beside it nor on its own: equal vectors tie. Of long
+    vectors some images at a time are multiplied, in 0.75 to 0.9 of the time.
     """
     left, right = (fill_up(side, LEAST_ROWS - len(side)) for side in (query, gallery))
     few = left is not query or right is not gallery
     out = scores.new_empty(len(left), len(right)) if few else scores
+    long = right.shape[1] >= LONG_VECTOR
+    step = IMAGES_AT_ONCE * torch.get_num_threads() if long else len(right)
+    cuts = [*range(0, max(1, len(right) - LEAST_PART), step), len(right)]
     with whole_products(query.device):
-        torch.mm(left, right.T, out=out)
+        for a, b in pairwise(cuts):
+            torch.mm(left, right[a:b].T, out=out[:, a:b])
     if few:
         scores.copy_(out[: len(query), : len(gallery)])
 
