@@ -1,10 +1,30 @@
+import pickle
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
+from hgld.report import charts
+from hgld.tasks import map_tasks
 from tests.made_run import MadeRun, make_run
 from tests.report.reading import write
+
+_drawn: dict[bytes, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def charts_of_equal_data_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests look at the words of a report; to draw its charts takes most of the time."""
+
+    def draw_new(function: Callable[..., Any], tasks: Sequence[Any], *more: Any) -> list[Any]:
+        keys = [pickle.dumps(task) for task in tasks]
+        new = {key: task for key, task in zip(keys, tasks, strict=True) if key not in _drawn}
+        _drawn.update(zip(new, map_tasks(function, [*new.values()], *more), strict=True))
+        return [_drawn[key] for key in keys]
+
+    monkeypatch.setattr(charts, "map_tasks", draw_new)
 
 
 @pytest.fixture
