@@ -21,6 +21,7 @@ from importlib import import_module
 from io import BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 from numba import njit
 
@@ -127,7 +128,14 @@ def _serve(connection: socket.socket) -> None:
     tasks.count_cores = lambda: 1  # first; the other cores have other tests to do
     for name in HEAVY:
         import_module(name)
+    from torch._dynamo.utils import dump_compile_times  # no other process of tests needs it
+
     njit(lambda: 0)()  # loads what numba needs for a first kernel
+    # In each fork torch would take back its operators and print how long it compiled: half of what
+    # the end of a command takes.
+    for one in list(finalize._registry):  # type: ignore[attr-defined]
+        one.atexit = False
+    atexit.unregister(dump_compile_times)
     gc.freeze()  # a search for cycles in a fork would copy the memory of all of them
     while True:
         message, streams, *_ = socket.recv_fds(connection, 1 << 20, 3)
