@@ -300,7 +300,7 @@ def _read_tars(
     """Yield the samples of shards; ``split`` gives the key and the suffix of a member."""
     try:
         with _masked_errors():
-            yield from group_by_keys(tar_file_expander(_compared(_open_shards(shards))), split)
+            yield from group_by_keys(tar_file_expander(_read_to_end(_open_shards(shards))), split)
     except tarfile.TarError as error:  # its arguments: "REASON @ STREAM", the stream, the URL
         reason, url = str(error.args[0]).partition(" @ ")[0], error.args[-1]
         raise InvalidData(f"{masked(url)}: {reason}; get the shard again") from None
@@ -319,21 +319,21 @@ def _open_shards(shards: Iterable[dict[str, str]]) -> Iterator[dict[str, Any]]:
                 yield {**shard, "stream": stream}
 
 
-def _compared(opened: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Hash each shard that states its SHA-256, and compare the two once it is read.
+def _read_to_end(opened: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield opened shards; read on what tarfile leaves, and compare a SHA-256 if one is stated.
 
     Raises:
-        InvalidData: they differ.
+        InvalidData: it differs.
+        OSError: the command of a URL failed; tarfile takes what it wrote for the whole shard if
+            that ends with a sample.
     """
     for source in opened:
-        if "sha256" not in source:
-            yield source
-            continue
-        stream = _HashedStream(source["stream"])
+        stream = _HashedStream(source["stream"]) if "sha256" in source else source["stream"]
         yield {**source, "stream": stream}
-        while stream.read(LARGE):  # what tarfile leaves behind the end mark
+        while stream.read(LARGE):
             pass
-        if stream.digest.hexdigest() != source["sha256"]:
+        source["stream"].close()  # waits for a command
+        if "sha256" in source and stream.digest.hexdigest() != source["sha256"]:
             raise InvalidData(
                 f"{masked(source['url'])}: is not the shard of manifest.json (SHA-256), and "
                 "neither is its copy; `hgld shards verify` names what was changed"

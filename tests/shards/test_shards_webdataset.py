@@ -213,6 +213,15 @@ def test_a_damaged_shard_is_one_line(
     gc.collect()  # the open shard of webdataset, while its warning is ignored
 
 
+def test_a_command_that_fails_between_two_samples_is_no_end_of_its_shard(folder: Path) -> None:
+    rows, _ = stream(folder)
+    start, url = rows["extent_start"][9], urls_of(folder)[0]
+    cut = f"pipe:head -c {start} {url}"
+    assert list(batches(cut, 1, 1, flipped, pipe=True))
+    with pytest.raises(HgldError, match=r"head -c [^\n]*exit 3"):
+        list(batches(f"{cut}; exec >&-; sleep 0.3; exit 3", 1, 1, flipped, pipe=True))
+
+
 def test_errors_of_webdataset_quote_no_signature(folder: Path) -> None:
     signed = "pipe:exit 3 # https://host/a.tar?X-Amz-Signature=12345"
     with pytest.raises(HgldError, match=r"https://host/a\.tar[^\n]*(exit 3|empty file)") as raised:
