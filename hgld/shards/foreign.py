@@ -470,7 +470,8 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
         raise InvalidData(f"{name}: its JSON cannot be read") from None
     if not isinstance(known, dict):
         raise InvalidData(f"{name}: its JSON is not an object with keys")
-    return known
+    # pandas writes nan for a value that is missing
+    return {key: value for key, value in known.items() if value == value}
 
 
 def number_rows(rows: pd.DataFrame, levels: Sequence[str]) -> tuple[pd.DataFrame, Classes]:

@@ -182,6 +182,7 @@ def write_tar(path: Path, names: str, known: bytes = b"0") -> None:
         ("a.jpg a.cls a.jpg a.cls", b"0", (), "key a: a member stands twice"),
         ("a.jpg a.cls", b" ", (), r"key a: no class; expected a \.cls member that is not empty"),
         ("a.jpg a.json", b'{"g": ""}', ("g",), "key a: no class; expected the JSON keys g, not"),
+        ("a.jpg a.json", b'{"g": NaN}', ("g",), "key a: no class; expected the JSON keys g, not e"),
         ("a.jpg a.json", b'{"g": ["x", "y"]}', ("g",), "key a: the JSON key g holds several value"),
     ],
 )
