@@ -115,6 +115,7 @@ def hi_mul_con(
         3.0
     """
     check_positive(temperature=temperature)
+    check_weights(weights, len(weights))
     scores = check_pairs(scores, levels, len(weights))
     pairs, worst, total = _pair_losses(scores, levels, temperature), None, scores.new_zeros(())
     # the finest first: its worst pair bounds the losses of the coarser ones

@@ -201,6 +201,15 @@ def test_what_would_make_a_nan_is_refused(name) -> None:
         SENSELESS[name](*oracle.random_pairs(0))
 
 
+OF_THE_FIRST = {name for name in metrics.__all__ if name.endswith("_at_k")}
+
+
+@pytest.mark.parametrize("name", sorted(OF_THE_FIRST - {"precision_at_k"}))  # of which None is R
+def test_a_metric_of_the_first_k_needs_k(name) -> None:
+    with pytest.raises(ShapeError, match="k is None"):
+        getattr(metrics, name)(*oracle.random_pairs(0), L, k=None)
+
+
 def test_recalls_differ_by_their_formula() -> None:
     scores, levels = in_order(0, 1, 1, 1, 0)
     assert metrics.recall_at_k(scores, levels, 1, 2).item() == 1.0

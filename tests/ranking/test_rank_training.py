@@ -320,6 +320,12 @@ def test_hi_mul_con_is_its_loop(constraint) -> None:
     assert found.item() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
+def test_hi_mul_con_of_senseless_weights_is_refused(weight) -> None:
+    with pytest.raises(ShapeError, match="weight is"):
+        losses.hi_mul_con(torch.zeros(1, 2), torch.tensor([[1, 0]]), (weight,))
+
+
 def test_hi_mul_con_differs_from_its_authors_code_as_its_docstring_says() -> None:
     unit, t, first = F.normalize(images(), dim=1), 0.3, [0, 2, 4, 6]
     given = (unit @ unit.T).tolist(), LABELS.tolist(), t
