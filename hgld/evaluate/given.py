@@ -33,6 +33,7 @@ from hgld.tasks import say
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
+SHOWN = 6  # columns that a message names: a number of the embedding may be in each
 
 
 @dataclass(frozen=True)
@@ -331,8 +332,11 @@ def _read_parquet(path: Path) -> Given:
     table = _read_table(path)
     vectors = next((str(name) for name in table if name in VECTORS), None)
     if vectors is None:
-        names = ", ".join(map(str, table))
-        raise InvalidData(f"{path}: has no column 'embedding' of lists (it has {names})")
+        names = ", ".join(map(str, table.columns[:SHOWN])) + ", ..." * (table.shape[1] > SHOWN)
+        raise InvalidData(
+            f"{path}: has no column 'embedding' of lists (it has {names}); put the numbers of an "
+            "image into one list"
+        )
     lengths = table[vectors].map(len)
     if lengths.nunique() > 1:
         row = int((lengths != lengths.iloc[0]).to_numpy().argmax())

@@ -136,6 +136,17 @@ def test_a_label_column_that_only_capitals_make_a_level_is_refused() -> None:
     assert measure_files(given, levels=["Split", "place"]).levels == ("Split", "place")
 
 
+def test_a_table_with_a_column_for_each_number_is_refused_in_a_short_line(tmp_path: Path) -> None:
+    pd.DataFrame(np.zeros((2, 512)), columns=[f"d{i}" for i in range(512)]).to_parquet(
+        tmp_path / "wide.parquet"
+    )
+    says = (
+        r"of lists \(it has d0, d1, d2, d3, d4, d5, \.\.\.\); put the numbers of an image into one"
+    )
+    with pytest.raises(InvalidData, match=says):
+        read_given(tmp_path / "wide.parquet")
+
+
 def test_an_image_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     """Else it finds itself, e.g. after a sampler that fills up the last batch."""
     labels = pd.DataFrame({"place": list("abca")})
