@@ -41,7 +41,7 @@ from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
 from hgld.shards.image_table import ImageTable
 from hgld.shards.index import require_columns
-from hgld.shards.read import ShardImages, Transform
+from hgld.shards.read import ShardImages, Transform, stack_images
 from hgld.shards.sampling import (
     count_classes,
     count_groups,
@@ -332,7 +332,7 @@ class _BatchWorker:
                 blank = self._blank(batch, images)
                 for place in np.flatnonzero(rows < 0).tolist():
                     images[place] = blank
-        filled = torch.stack(images) if self.ring is None else slot
+        filled = stack_images(images) if self.ring is None else slot
         return filled, rows, batch, set(self.damaged)
 
     def _image(self, batch: GlobalBatch, at: int, jpeg: bytes | None) -> tuple[int, Tensor]:
@@ -469,7 +469,7 @@ class ImageLoader:
                     damaged.append(row)
             rows = wanted[[row in found for row in wanted.tolist()]]
             images = [found[row] for row in rows.tolist()]
-            yield torch.stack(images) if images else torch.empty(0), rows, damaged
+            yield stack_images(images) if images else torch.empty(0), rows, damaged
 
 
 class _WorkAhead(IterableDataset[Any]):
@@ -525,7 +525,7 @@ def _load_ahead(
             with held_back([signal.SIGCHLD]):
                 yield found
     except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
+        if "DataLoader worker (pid" not in str(error):  # raised in a worker: "Caught ... in ..."
             raise
         raise Resumable(
             "a process that loads images died (out of memory, or killed); the same command resumes "

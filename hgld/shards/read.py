@@ -257,3 +257,20 @@ def _stretches(
             ranges.append((first, last))
             first = last
     return ranges
+
+
+def stack_images(images: Sequence[Tensor]) -> Tensor:
+    """Return (B, ...) images of a batch.
+
+    Raises:
+        UsageError: the transform returned something else than tensors of one shape.
+    """
+    if others := [type(one).__name__ for one in images if not isinstance(one, Tensor)]:
+        raise UsageError(f"the transform returned {others[0]}; expected a torch.Tensor")
+    shapes = list(dict.fromkeys(tuple(one.shape) for one in images))
+    if len(shapes) > 1:
+        raise UsageError(
+            f"the transform returned tensors of shapes {shapes[0]} and {shapes[1]}; a batch needs "
+            "one shape: resize and crop photos to one size"
+        )
+    return torch.stack(list(images))

@@ -36,7 +36,7 @@ from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, 
 from hgld.shards.files import LARGE, require_intact
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
-from hgld.shards.read import Transform
+from hgld.shards.read import Transform, stack_images
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, is_object_store, masked
 from hgld.tasks import track
@@ -483,7 +483,7 @@ class _Load:
                     torch.default_generator.manual_seed(seed)
                     images.append(self.transform(self._image(sample)))
             keys = [sample["__key__"] for sample in samples[self.part]]
-            yield torch.stack(images), torch.as_tensor(np.array(labels[self.part])), keys
+            yield stack_images(images), torch.as_tensor(np.array(labels[self.part])), keys
 
     def _image(self, sample: Sample) -> Image.Image:
         names = (name for name in (*IMAGES, *sample) if name in sample)  # as the index takes them

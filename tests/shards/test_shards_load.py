@@ -468,6 +468,35 @@ def test_what_a_loader_of_images_cannot_do_is_one_line(
         ImageLoader(shards, rows, noisy, **{"batch_size": 4, **options})
 
 
+def to_array(image: Any) -> Any:
+    return np.asarray(image)
+
+
+def to_own_size(image: Any) -> torch.Tensor:
+    return torch.zeros(3, int(torch.randint(1, 1_000, ())))
+
+
+def to_error(image: Any) -> torch.Tensor:
+    raise RuntimeError("a shape that the network of this transform refuses")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_transform_that_gives_no_batch_is_named(
+    workers: int, shards: Path, rows: pd.DataFrame
+) -> None:
+    """With workers its error was told as a process that had died for want of memory."""
+    for transform, error, says in (
+        (to_array, UsageError, "the transform returned ndarray; expected a torch.Tensor"),
+        (to_own_size, UsageError, "shapes .* a batch needs one shape: resize and crop"),
+        (to_error, RuntimeError, "that the network of this transform refuses"),
+    ):
+        images = ImageLoader(shards, rows, transform, batch_size=4, workers=workers)
+        loader = BatchLoader(shards, rows, transform, BatchOptions(2, 4), seed=0, workers=workers)
+        for batches in (images, loader):
+            with pytest.raises(error, match=says):
+                next(iter(batches))
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
     ("transform", "says"),
