@@ -99,6 +99,8 @@ class Model:
         facts = f"{self.kind} {architecture} {self._digest()}"
         if self.kind == "python":
             facts += " one call at a time"  # earlier embeddings may be those of another photo
+            # functions of one file may build networks of the same weights, such as two poolings
+            facts += f" {self.source.rpartition(':')[2]}"
         if self.preparation:
             facts += f" {json.dumps(self.preparation, sort_keys=True)}"
         return sha256(facts.encode()).hexdigest()

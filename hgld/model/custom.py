@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from hgld.artifacts import hash_file
 from hgld.errors import InvalidData, UsageError
+from hgld.model.devices import is_short_of_memory
 from hgld.model.weights import one_line
 
 if TYPE_CHECKING:
@@ -37,7 +38,16 @@ class CustomNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed photos; refuse an output that is not (B, D) numbers."""
-        return self._unit(self.network(images), len(images), "its network")
+        try:
+            found = self.network(images)
+        except (TypeError, ValueError, RuntimeError) as error:  # code of the user
+            if is_short_of_memory(error):
+                raise
+            raise InvalidData(
+                f"{self.source}: its network raised {type(error).__name__} for photos "
+                f"{tuple(images.shape)}: {one_line(error)}"
+            ) from error
+        return self._unit(found, len(images), "its network")
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> np.ndarray:

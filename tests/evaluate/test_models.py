@@ -261,6 +261,9 @@ def with_transform():
 def flat():
     return nn.AdaptiveAvgPool2d(2)
 
+def narrow():
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
+
 def none():
     return "network"
 
@@ -307,6 +310,17 @@ def test_a_function_may_bring_its_transform(
     np.testing.assert_allclose(embeddings_of(tmp_path), np.full((4, 12), 12**-0.5), atol=1e-6)
 
 
+def test_functions_of_one_file_are_two_models(tmp_path: Path) -> None:
+    """Of networks with the same weights the second had the kept embeddings of the first."""
+    text = "from torch import nn\n"
+    for name in ("avg", "max"):
+        layers = f"nn.Adaptive{name.title()}Pool2d(1), nn.Flatten()"
+        text += f"def {name}():\n    return nn.Sequential({layers})\n"
+    (tmp_path / "pools.py").write_text(text)
+    models = {name: f"python:{tmp_path}/pools.py:{name}" for name in ("avg", "max")}
+    assert len({model.key() for model in find_models(models, tmp_path)}) == 2
+
+
 def test_a_function_of_an_installed_module_gives_a_network(
     one_shard: Path, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +353,12 @@ def test_code_beside_the_file_and_weights_decide_whether_embeddings_are_kept(
         ("none", UsageError, r"evaluate\.models\.m: .*:none: returned str; expected an nn\.Module"),
         ("broken", UsageError, r":broken: RuntimeError: no weights here"),
         ("lost", UsageError, r":lost: AttributeError: module .* has no attribute 'lost'"),
+        (
+            "narrow",
+            InvalidData,
+            r":narrow: its network raised RuntimeError for photos \(\d, 3, 224, "
+            r"224\): mat1 and mat2 shapes",
+        ),
         ("flat", InvalidData, r":flat: its network returned \(\d, 3, 2, 2\); expected \(\d, D\)"),
     ],
 )
