@@ -263,15 +263,18 @@ def read_published(
 
 
 def files_of_paths(hierarchy: pd.DataFrame, path: Path) -> dict[str, LabelFile]:
-    """Return split -> labels of paths with other levels than H-GLDv2's; empty if they have those.
+    """Return split -> labels of paths; empty if these are H-GLDv2's levels of its landmarks.
 
     A landmark's label is the class above it, its kind the classes above that.
     """
     found = [json.loads(text) for text in hierarchy["path"]]
-    if not found or tuple(found[0]) == LEVEL_NAMES:
+    if not found:
         return {}
     paths = pd.DataFrame(found, index=hierarchy.index).fillna("")
-    noun = LEVEL_NAMES[-1] if paths.columns[-1] == LEVEL_NAMES[-1] else "class"
+    ids = hierarchy["split"] + ":" + hierarchy["landmark_id"].astype("str")
+    noun = LEVEL_NAMES[-1] if paths.iloc[:, -1].equals(ids) else "class"
+    if noun == LEVEL_NAMES[-1] and tuple(paths) == LEVEL_NAMES:
+        return {}
     labels = _labels_of_paths(hierarchy["landmark_id"], paths, noun)
     return {
         str(split): LabelFile(

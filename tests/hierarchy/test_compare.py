@@ -109,26 +109,29 @@ def test_other_pages_of_the_same_id_are_counted(tmp_path: Path) -> None:
     assert found.other_page == 1
 
 
-def test_classes_of_a_folder_are_compared_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("levels", [("group", "class"), ("kind", "supercategory", "landmark")])
+def test_classes_of_a_folder_are_compared_by_name(levels: tuple[str, ...], tmp_path: Path) -> None:
     """They are numbered by sorted name, so that a new one shifts the numbers of others."""
     groups = {"ant": "insect", "bee": "insect", "cat": "mammal"}
     sides = []
     for side, names in (("a", ["bee", "cat"]), ("b", ["ant", "bee", "cat"])):
-        paths = [json.dumps({"group": groups[name], "class": name}) for name in names]
+        found = [("animal", groups[name], name)[-len(levels) :] for name in names]
+        paths = [json.dumps(dict(zip(levels, path, strict=True))) for path in found]
         rows = {"split": "train", "landmark_id": range(len(names)), "path": paths}
         table = ARTIFACTS["hierarchy"]
         assert isinstance(table, Table)
         (tmp_path / side).mkdir()
         table.write(pd.DataFrame(rows), tmp_path / side / table.file)
         sides.append(read_labels(tmp_path / side))
-    found = compare_labels(*sides)
-    assert found.landmarks[["landmark_id", "label_a", "label_b", "change"]].values.tolist() == [
+    compared = compare_labels(*sides)
+    columns = ["landmark_id", "label_a", "label_b", "change"]
+    assert compared.landmarks[columns].values.tolist() == [
         [0, "insect", "insect", "same"],
         [1, "mammal", "mammal", "same"],
         [2, "", "insect", "added"],
     ]
-    assert found.noun == "class" and not found.other_page
-    assert found.landmarks["class"].tolist() == ["bee", "cat", "ant"]
+    assert compared.noun == "class" and not compared.other_page
+    assert compared.landmarks["class"].tolist() == ["bee", "cat", "ant"]
 
 
 def save_classes(path: Path, *rows: str) -> Path:
