@@ -30,7 +30,7 @@ from hgld.cli.output import (
     require_other,
     write_sheets,
 )
-from hgld.words import nearest, plural_text
+from hgld.words import nearest, plural_text, some_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -295,10 +295,15 @@ def _check_split(split: str) -> None:
 
 
 def _tables(workspace: "Workspace") -> dict[str, Any]:
-    """Read the tables that this pipeline has made so far, by artifact name."""
+    """Read the tables that this pipeline has made so far, by artifact name.
+
+    Those of other landmarks than now are left out, with a notice: a new class gives others its
+    number.
+    """
     from hgld.artifacts import ARTIFACTS
     from hgld.errors import MissingInput
     from hgld.hierarchy.explain import TABLES
+    from hgld.pipeline.lock import Lock
     from hgld.pipeline.stages import active_stages
 
     stages = active_stages(workspace.pipeline)
@@ -309,6 +314,20 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
             f"{paths['landmarks']}: does not exist; run `hgld collect {workspace.pipeline_file}` "
             "first, or name the run's folder with --work"
         )
+    lock = Lock.load(workspace.work / "lock.json")
+    now = lock.hash("landmarks", workspace)
+    made = ((stage, lock.stages.get(stage.name, {}).get("inputs", {})) for stage in stages)
+    of_others = {
+        name: paths.pop(name)
+        for stage, inputs in made
+        if inputs.get("landmarks", now) != now
+        for name in stage.writes
+        if name in paths and paths[name].is_file()
+    }
+    if of_others:
+        files = some_of([path.name for path in of_others.values()], 3)
+        again = f"`hgld run {workspace.words} --until label` makes them again"
+        typer.echo(f"{files} left out, older than {paths['landmarks'].name}; {again}", err=True)
     return {name: ARTIFACTS[name].read(path) for name, path in paths.items() if path.is_file()}
 
 

@@ -71,6 +71,20 @@ def test_explain_tells_why_a_landmark_has_no_path(
     ]
 
 
+def test_explain_leaves_out_tables_of_other_landmarks(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A class that came later has the number of another one in them."""
+    label = {"function": "", "revision": 1, "options": {}, "outputs": {}}
+    label |= {"inputs": {"landmarks": "of before"}}
+    lock = {"stages": {"label": label}, "files": {}}
+    (tmp_path / "work" / "lock.json").write_text(json.dumps(lock))
+    assert hgld("labels", "explain", *run, "train:7") == 0
+    found = capsys.readouterr()
+    assert "chapel" in found.out and "\npath" not in found.out
+    assert "hierarchy.csv, label_dropped.csv left out, older than landmarks.csv" in found.err
+
+
 def test_explain_as_json_holds_the_facts(
     run: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
