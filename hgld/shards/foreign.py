@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,7 +47,7 @@ from hgld.shards.schema import (
     numbered_levels,
 )
 from hgld.shards.sidecars import DROPPED, write_sidecars
-from hgld.shards.tar import Member, padding, scan_tar
+from hgld.shards.tar import BLOCK, Member, padding, scan_tar
 from hgld.storage import as_folder
 from hgld.tasks import say, track
 from hgld.words import count_text, some_of
@@ -248,7 +249,7 @@ def index_shards(
         shards.append((own, fact))
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     _report_keys_in_several(index)
-    _report_missing_ends(tars, rows)
+    _report_odd_ends(tars, rows)
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     dropped = [row for row in rows if not row["path"]]
     _replace_rules(folder, rules, given, dropped)
@@ -270,13 +271,26 @@ def _report_keys_in_several(index: pd.DataFrame) -> None:
         "that are copies")  # fmt: skip
 
 
-def _report_missing_ends(tars: Sequence[Path], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Report tars that end with their last sample: readers cannot tell if more should follow."""
+def _report_odd_ends(tars: Sequence[Path], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Report tars that end with their last sample, or go on behind their end mark."""
     ends = {row["shard"]: row["extent_start"] + row["extent_bytes"] for row in rows}
     cut = [tar.name for tar in tars if tar.stat().st_size <= ends.get(tar.name, -1)]
     if cut:
         say(f"{count_text(len(cut), 'tar')} without an end mark: {some_of(cut, 3)}; compare with "
             "the source, as samples are missing if it was cut short")  # fmt: skip
+    more = [tar.name for tar in tars if tar.name in ends and _goes_on(tar, ends[tar.name])]
+    if more:
+        say(f"{count_text(len(more), 'tar')} with more behind the end mark, where all readers "
+            f"stop: {some_of(more, 3)}; split tars that were joined")  # fmt: skip
+
+
+def _goes_on(tar: Path, end: int) -> bool:
+    """Whether anything follows the end mark behind the last sample."""
+    with tar.open("rb") as file:
+        file.seek(end)
+        if file.read(BLOCK).strip(b"\0"):  # a member that is none of a sample
+            return False
+        return any(part.strip(b"\0") for part in iter(partial(file.read, 1 << 20), b""))
 
 
 def _replace_rules(

@@ -331,6 +331,22 @@ def test_a_tar_that_ends_with_its_last_sample_is_reported(tmp_path: Path) -> Non
     ]
 
 
+def test_a_tar_that_goes_on_behind_its_end_mark_is_reported(tmp_path: Path) -> None:
+    notes = list[str]()
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
+    write_tar(tmp_path / "x-1.tar", "b.jpg b.cls ._hidden")
+    joined = (tmp_path / "x-0.tar").read_bytes() + (tmp_path / "x-1.tar").read_bytes()
+    with watched_by(None, notes.append):
+        index_shards(tmp_path)
+        assert notes == []
+        (tmp_path / "x-0.tar").write_bytes(joined)
+        assert len(index_shards(tmp_path)) == 2
+    assert notes == [
+        "1 tar with more behind the end mark, where all readers stop: x-0.tar; split tars that "
+        "were joined"
+    ]
+
+
 @pytest.mark.parametrize("step", ["hash_file", "write_sidecars"])
 def test_an_index_that_is_killed_leaves_no_rules_beside_another_index(
     foreign: Path, monkeypatch: pytest.MonkeyPatch, step: str
