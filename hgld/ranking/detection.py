@@ -176,7 +176,7 @@ def voc_average_precision(
         In [0, 1]; nan if there is no true box.
 
     Raises:
-        ShapeError: another protocol.
+        ShapeError: another protocol, or more right detections than true boxes.
 
     Example:
         >>> scores, right = np.array([0.9, 0.8, 0.7]), np.array([1, 0, 1])
@@ -188,6 +188,11 @@ def voc_average_precision(
     check_choice("2007", "2012", protocol=protocol)
     if not positives:
         return float("nan")
+    if (count := int((right > 0).sum())) > positives or right.shape != scores.shape:
+        raise ShapeError(
+            f"{count} of {len(right)} detections with {len(scores)} scores are right, and there "
+            f"are {positives} true boxes; expected a score each, and no more right than true"
+        )
     order = np.argsort(-scores, kind="stable")
     hits = right[order][right[order] >= 0]
     found = hits.cumsum()

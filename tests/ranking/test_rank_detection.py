@@ -52,6 +52,12 @@ def test_a_protocol_that_is_none_is_refused() -> None:
         voc_average_precision(np.ones(1), np.ones(1), 1, "2010")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("right", [[1, 1, 0], [1, 0]])
+def test_more_right_detections_than_true_boxes_are_refused(right) -> None:
+    with pytest.raises(ShapeError, match="no more right than true"):
+        voc_average_precision(np.array([0.9, 0.8, 0.7]), np.array(right), 1)
+
+
 def test_a_box_is_found_once_and_a_difficult_one_neither_found_nor_missed() -> None:
     truth = np.array([[1, 1, 10, 10], [21, 1, 30, 10], [1, 1, 10, 10]])
     truth_images, difficult = np.array([0, 0, 1]), np.array([False, True, False])
