@@ -41,7 +41,7 @@ from hgld.model.devices import (
 from hgld.ray_tasks import FileRange, Reserve
 from hgld.shards.index import photo_columns
 from hgld.shards.location import tar_folder
-from hgld.shards.read import ShardImages
+from hgld.shards.read import ShardImages, stack_images
 from hgld.tasks import map_tasks, say, track
 
 REVISION = 3  # increase when the same model and shard give other embeddings than before
@@ -301,7 +301,7 @@ def _embed_in_threads(
         times = [time.perf_counter()]
         numbers = range(start, min(start + together, len(images)))
         fetched = images.fetch(numbers)  # of a URL several at a time; none of a local folder
-        photos = torch.stack([images.load(n, fetched.get(n)) for n in numbers])
+        photos = stack_images([images.load(n, fetched.get(n)) for n in numbers])
         times.append(time.perf_counter())
         with turns:
             found = embed(photos)

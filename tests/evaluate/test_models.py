@@ -261,6 +261,9 @@ def with_transform():
 def flat():
     return nn.AdaptiveAvgPool2d(2)
 
+def unchanged():
+    return nn.Flatten(), lambda photo: photo
+
 def narrow():
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
 
@@ -359,6 +362,7 @@ def test_code_beside_the_file_and_weights_decide_whether_embeddings_are_kept(
             r":narrow: its network raised RuntimeError for photos \(\d, 3, 224, "
             r"224\): mat1 and mat2 shapes",
         ),
+        ("unchanged", UsageError, "the transform returned Image; expected a torch.Tensor"),
         ("flat", InvalidData, r":flat: its network returned \(\d, 3, 2, 2\); expected \(\d, D\)"),
     ],
 )
