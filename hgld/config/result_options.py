@@ -22,7 +22,7 @@ class ModelOptions(Options):
     "open_clip:MODEL/FILE", "offline:efficientnet-lite0", a model's folder, a file of embeddings
     with image ids (.npz, .parquet), or "python:FILE.py:FUNCTION" or "python:MODULE:FUNCTION", whose
     code is run."""
-    seeds: tuple[Seed, ...] = ()
+    seeds: tuple[Seed, ...] | None = None
     """Seeds that a model was trained with elsewhere. Each gives a model, NAME-s0, NAME-s1, ..., in
     whose source it replaces {seed}; results are then means over the seeds."""
     image_size: int | None = Field(None, ge=1, le=16384)
@@ -72,15 +72,16 @@ class ModelOptions(Options):
             return {name: self}
         sources = {seed: self.source.replace(SEED, str(seed)) for seed in self.seeds}
         return {
-            f"{name}-s{seed}": self.model_copy(update={"source": source, "seeds": ()})
+            f"{name}-s{seed}": self.model_copy(update={"source": source, "seeds": None})
             for seed, source in sources.items()
         }
 
     @model_validator(mode="after")
     def _fits_the_source(self) -> Self:
-        if (SEED in self.source) != bool(self.seeds) or len(set(self.seeds)) < len(self.seeds):
+        seeds = list(self.seeds or ())
+        if (SEED in self.source) != bool(seeds) or len(set(seeds)) < len(seeds):
             raise ValueError(
-                f"source is {self.source} and seeds are {list(self.seeds)}; seeds, each once, and "
+                f"source is {self.source} and seeds are {seeds}; seeds, each once, and "
                 f"{SEED} in the source need each other"
             )
         own_size = {"max_side", "scales"}

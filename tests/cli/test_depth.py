@@ -290,6 +290,7 @@ def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
     taxonomy = folder / "labels" / "taxonomy.csv"
     taxonomy.write_text("supercategory,kind,definition\n")
     assert hgld(folder, "cluster") == 0
+    capsys.readouterr()  # it reports that the paths of photos were changed above
     words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
     for _ in range(2):  # the second time there is nothing to add
         assert guarded(lambda: app(words)) == 0
