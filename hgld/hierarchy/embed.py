@@ -23,7 +23,7 @@ from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.unread_labels import find_unread
 from hgld.model import load_text_encoder
 from hgld.tasks import say, track
-from hgld.words import count_text, shortened, single_blanks, some_of
+from hgld.words import count_text, single_blanks, some_of
 
 LABEL = "{label}"
 DECIMALS = 6  # float32 has seven digits, and the last one depends on the batch
@@ -90,7 +90,7 @@ def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageC
     labels = table["instance_of"].tolist()
     unread = [labels[row] for row in find_unread(labels, vectors).nonzero()[0]]
     if unread:
-        named = some_of([f"'{shortened(label, 40)}'" for label in unread], 3)
+        named = some_of([f"'{label}'" for label in unread], 3)
         say(f"{count_text(len(unread), 'value')} have the vector of another: {named}; "
             f"{options.encoder} cannot tell them apart, as it does not know their characters or "
             "cuts long labels off: decide them by hand, or for unknown characters set "

@@ -1,4 +1,6 @@
 import resource
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -27,7 +29,7 @@ def new_pages() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
-def test_freed_memory_is_kept_for_the_next_step_until_the_last_block_ends() -> None:
+def keep_and_return() -> None:
     pages = (1 << 26) // resource.getpagesize()  # of one of them
     cpu = torch.device("cpu")
     with kept_memory(cpu):
@@ -38,3 +40,9 @@ def test_freed_memory_is_kept_for_the_next_step_until_the_last_block_ends() -> N
         with kept_memory(torch.device("cuda")):  # has memory of its own
             assert new_pages() < pages / 8
     assert new_pages() > 3 * pages
+
+
+def test_freed_memory_is_kept_for_the_next_step_until_the_last_block_ends() -> None:
+    # in a new process: among what other tests left, a freed block is used again
+    code = "from tests.model.test_devices import keep_and_return; keep_and_return()"
+    subprocess.run([sys.executable, "-c", code], check=True)
