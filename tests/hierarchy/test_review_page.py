@@ -246,6 +246,14 @@ class Curator:
     def text(self, selector: str) -> str:
         return " ".join(self.view.inner_text(selector).split())
 
+    def wait_until_kept(self) -> None:
+        """What a page stores reaches others, and itself when it is loaded again, a moment later."""
+        kept = "JSON.stringify(Object.entries(localStorage).sort())"
+        other = self.view.context.new_page()
+        other.goto(self.view.url)
+        other.wait_for_function(f"text => {kept} === text", arg=self.view.evaluate(kept))
+        other.close()
+
     def listed(self) -> list[str]:
         return [" ".join(t.split()) for t in self.view.locator(".row .what b").all_inner_texts()]
 
@@ -601,6 +609,7 @@ def test_edits_belong_to_the_sheet_and_the_person_not_to_the_folder(
     assert curator.text("#who") == "Ann" and curator.text("#edited") == "2"
     (tmp_path / "theirs").mkdir()
     copy = shutil.copy(tmp_path / "review.html", tmp_path / "theirs" / "review.html")
+    curator.wait_until_kept()
     curator.view.goto(copy.as_uri())
     assert curator.text("#edited") == "2"
     name(curator, "Ben")
