@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
 KIND_SEPARATOR = " > "  # between the classes above a supercategory, coarse to fine
+SEED = "{seed}"  # in the source of a model, in place of a number of its ``seeds``
 
 
 def _fill_in(variable: re.Match[str]) -> str:
@@ -81,7 +82,7 @@ def _resolve_model(name: Any, info: ValidationInfo) -> Any:
     kind, _, rest = name.partition(":")
     if kind == "python":
         place, _, function = rest.rpartition(":")
-        if not place or not function.replace("{seed}", "0").isidentifier():
+        if not place or not function.replace(SEED, "0").isidentifier():
             raise ValueError("expected python:FILE.py:FUNCTION or python:MODULE:FUNCTION")
         if not place.endswith(".py"):
             return name

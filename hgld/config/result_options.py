@@ -5,10 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from hgld.config.option_types import ModelName, Options, RunName, files_of_models
+from hgld.config.option_types import SEED, ModelName, Options, RunName, files_of_models
 from hgld.config.training_options import Seed, Size
-
-SEED = "{seed}"  # in a source, in place of a number of ``seeds``
 
 
 class ModelOptions(Options):

@@ -143,7 +143,7 @@ def ndcg(scores: Tensor, levels: Tensor, k: int | None = None) -> Tensor:
         >>> ndcg(torch.tensor([[0.9, 0.8]]), torch.tensor([[2, 1]])).tolist()
         [1.0]
     """
-    return _Ranked.of(scores, levels).value(MetricName("NDCG", k=k if k is None else _cut(k)))
+    return _Ranked.of(scores, levels).value(MetricName("NDCG", k=_cut_if_given(k)))
 
 
 def asi(scores: Tensor, levels: Tensor, num_levels: int) -> Tensor:
@@ -256,7 +256,7 @@ def precision_at_k(
         >>> precision_at_k(scores, levels, 1, k=2, modified=True).tolist()
         [1.0]
     """
-    cut = 0 if k is None else _cut(k)
+    cut = _cut_if_given(k) or 0
     return _at(scores, levels, at_level, MetricName("mMP" if modified else "P", k=cut))
 
 
@@ -272,7 +272,7 @@ def reciprocal_rank(scores: Tensor, levels: Tensor, at_level: int, k: int | None
         >>> reciprocal_rank(torch.tensor([[0.9, 0.8]]), torch.tensor([[0, 1]]), 1, k=1).tolist()
         [0.0]
     """
-    return _at(scores, levels, at_level, MetricName("MRR", k=k if k is None else _cut(k)))
+    return _at(scores, levels, at_level, MetricName("MRR", k=_cut_if_given(k)))
 
 
 def h_rank_plus(
@@ -406,9 +406,7 @@ def hops(scores: Tensor, levels: Tensor, num_levels: int, k: int | None = None) 
         >>> hops(torch.tensor([[0.9, 0.7, 0.8, 0.6]]), levels, num_levels=2).tolist()
         [0.625]
     """
-    return _Ranked.of(scores, levels, num_levels).value(
-        MetricName("HOPS", k=k if k is None else _cut(k))
-    )
+    return _Ranked.of(scores, levels, num_levels).value(MetricName("HOPS", k=_cut_if_given(k)))
 
 
 def set_overlap_at_k(
@@ -691,3 +689,7 @@ def _cut(k: int | None) -> int:
         raise ShapeError("k is None; expected a whole number, 1 or more")
     check_count(k=k)
     return k
+
+
+def _cut_if_given(k: int | None) -> int | None:
+    return None if k is None else _cut(k)

@@ -283,15 +283,21 @@ def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_pa
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
 
+def clustered(made: Path, out: Path) -> tuple[Path, list[str]]:
+    """A copy with clusters of three levels and an empty taxonomy; the command that proposes one."""
+    folder = deepen(made, 3, out)
+    (folder / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
+    assert hgld(folder, "cluster") == 0
+    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
+    return folder, ["taxonomy", "propose", *where]
+
+
 def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
+    folder, words = clustered(made, tmp_path / "deep")
     taxonomy = folder / "labels" / "taxonomy.csv"
-    taxonomy.write_text("supercategory,kind,definition\n")
-    assert hgld(folder, "cluster") == 0
     capsys.readouterr()  # it reports that the paths of photos were changed above
-    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
     for _ in range(2):  # the second time there is nothing to add
         assert guarded(lambda: app(words)) == 0
         rows = rows_of(taxonomy)
@@ -373,15 +379,12 @@ def lineage(folder: Path) -> list[dict[str, str]]:
 def test_clusters_whose_names_differ_in_capitals_are_a_supercategory_each(
     made: Path, tmp_path: Path
 ) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
+    folder, words = clustered(made, tmp_path / "deep")
     taxonomy, summary = folder / "labels" / "taxonomy.csv", folder / "work" / "cluster_summary.csv"
-    taxonomy.write_text("supercategory,kind,definition\n")
-    assert hgld(folder, "cluster") == 0
     table = pd.read_csv(summary, dtype=str, keep_default_na=False)
     names = ["cluster_name", "level_level 1", "level_level 2"]
     table.loc[:1, names] = [["Pub", "Tall", "Inn"], ["pub", "tall", "inn"]]
     table.to_csv(summary, index=False)
-    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
     assert guarded(lambda: app(words)) == 0
     kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
     assert len(kinds) == 3
@@ -400,14 +403,11 @@ def test_clusters_whose_names_differ_in_capitals_are_a_supercategory_each(
 def test_clusters_are_proposed_whatever_their_names_are(
     made: Path, tmp_path: Path, clusters: list[str], proposed: list[str] | None
 ) -> None:
-    folder = deepen(made, 3, tmp_path / "deep")
+    folder, words = clustered(made, tmp_path / "deep")
     taxonomy, summary = folder / "labels" / "taxonomy.csv", folder / "work" / "cluster_summary.csv"
-    taxonomy.write_text("supercategory,kind,definition\n")
-    assert hgld(folder, "cluster") == 0
     table = pd.read_csv(summary, dtype=str, keep_default_na=False)
     table.loc[table["values"] != "0", "cluster_name"] = clusters
     table.to_csv(summary, index=False)
-    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
     for _ in range(2):  # the second time there is nothing to add
         assert guarded(lambda: app(words)) == 0
         found = [row["supercategory"] for row in rows_of(taxonomy)]
