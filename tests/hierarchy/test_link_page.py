@@ -123,7 +123,7 @@ def test_on_a_narrow_screen_the_progress_is_shown_whole(page: Curator) -> None:
 
 def test_answers_outlive_a_reload(page: Curator) -> None:
     page.press("1", "k", "2")
-    page.view.reload()
+    page.load()
     assert page.text(".row:first-child .fate") == "Q1939"
     page.press("x")
     assert page.text("#share") == "0 of 3 classes answered"
@@ -143,17 +143,16 @@ def test_answers_belong_to_a_person_and_a_sheet(page: Curator, folder: Path) -> 
     for name, answered in (("Ann", 1), ("", 1), ("Bob", 0), ("Ann", 1)):
         sign(page.view, name)
         assert page.text("#share") == f"{answered} of 3 classes answered"
-    page.wait_until_kept()
     path = folder / "work" / "mine" / "link_review.html"
     path.write_text(re.sub(r'"hash":"\w+"', '"hash":"0"', path.read_text("utf-8")), "utf-8")
-    page.view.reload()
+    page.load()
     assert page.text("#share") == "0 of 3 classes answered"
     assert "keeps 1 answer made on an earlier version" in page.text("#banner")
     sign(page.view, "Bob")
     assert page.view.is_hidden("#banner")
     sign(page.view, "Ann")
     page.view.click("text=Discard")
-    page.view.reload()
+    page.load()
     assert page.view.is_hidden("#banner")
 
 
@@ -166,12 +165,12 @@ def test_answers_of_an_earlier_sheet_are_taken_over_for_open_classes(
         assert hgld(folder, "link", "mine.toml", "--html").returncode == 0
     finally:
         (folder / "labels" / "links.csv").unlink()
-    page.view.reload()
+    page.load()
     assert page.listed() == list(NAMES[1:])
     page.press("j", "i")
     page.type("Q1")  # answered again: this answer holds
     page.press("Enter")
-    page.view.reload()
+    page.load()
     assert page.text("#banner").startswith(
         "This browser keeps 1 answer made on an earlier version of this sheet. Taking over drops "
         "2 answers to classes that are no longer open."
@@ -180,7 +179,7 @@ def test_answers_of_an_earlier_sheet_are_taken_over_for_open_classes(
     for _ in range(2):
         assert page.view.locator(".row .fate").all_inner_texts() == ["none", "Q1"]
         assert page.view.is_hidden("#banner")
-        page.view.reload()
+        page.load()
 
 
 def test_answers_on_their_way_are_those_of_the_person_who_gave_them(

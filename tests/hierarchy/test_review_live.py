@@ -163,7 +163,7 @@ def test_undo_takes_back_one_step_also_after_a_reload(
     ann.press("z")
     ann.saw("#row-1 .dot.open")
     ann.view.wait_for_function(KEPT_STEPS)  # the stream may tell of the undo before its answer does
-    ann.view.reload()
+    ann.load()
     ann.saved()
     ann.saw("#undo:enabled")
     ann.press("z")
@@ -181,7 +181,7 @@ def test_the_saves_of_one_sitting_are_one_entry_that_is_undone_whole(
     ann.saved()
     ann.press("z")
     ann.saw("#row-2 .dot.open")
-    ann.view.reload()
+    ann.load()
     ann.saved()
     ann.view.click("#row-0")
     ann.press("K")  # decided twice in the sitting
@@ -374,7 +374,7 @@ def test_a_sheet_applied_from_another_shell_is_seen_in_the_page(
     ann.saw("#row-1 .dot.dropped")
     ann.view.click("#row-1")
     ann.saw("#panel li:has-text('drop Cy')")
-    ann.view.reload()
+    ann.load()
     ann.saw("#row-0 .dot.dropped")
     ann.saw("#row-1 .dot.dropped")
 
@@ -400,7 +400,7 @@ def test_an_edit_of_the_taxonomy_is_saved_seen_by_others_and_taken_back(
     ben.saw("#row-0 .fate:has-text('waters')")
     ben.saw("#by-supercategory option[value=waters]")
     assert ben.view.locator(".row .fate", has_text="lake").count() == 0  # nor is it suggested
-    ann.view.reload()  # the rows are sorted again
+    ann.load()  # the rows are sorted again
     ann.saw(".row .fate:has-text('waters')")
     ann.view.click("#taxonomy-list")
     ann.view.click("text=Take back the last edit")
