@@ -104,7 +104,7 @@ def read_names(path: Path) -> tuple[dict[str, list[str]], set[str]]:
                 names.setdefault(name.strip(), []).append(one)
     elif path.is_file() and _is_gbif(path):
         for row in _taxa(path):
-            if row.get("taxonomicStatus") != "accepted" and row.get("acceptedNameUsageID"):
+            if not _is_accepted(row) and row.get("acceptedNameUsageID"):
                 names.setdefault(_name_of(row), []).append(row["acceptedNameUsageID"])
     return names, ranked
 
@@ -383,9 +383,15 @@ def _is_gbif(path: Path) -> bool:
         return "taxonID" in file.readline().split("\t")
 
 
-def _taxa(path: Path) -> list[dict[str, str]]:
+def _taxa(path: Path) -> Iterator[dict[str, str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _is_accepted(taxon: Mapping[str, str]) -> bool:
+    """Whether a taxon is neither a synonym, which names another taxon, nor doubtful."""
+    status = taxon.get("taxonomicStatus")
+    return status == "accepted" if status else not taxon.get("acceptedNameUsageID")
 
 
 def _name_of(taxon: Mapping[str, str]) -> str:
@@ -394,8 +400,8 @@ def _name_of(taxon: Mapping[str, str]) -> str:
 
 def _gbif(path: Path) -> Tree:
     """Read a slice of GBIF's backbone; synonyms are left out, taxa without parent are roots."""
-    rows = _taxa(path)
-    accepted = [row for row in rows if row.get("taxonomicStatus", "accepted") == "accepted"]
+    rows = list(_taxa(path))
+    accepted = [row for row in rows if _is_accepted(row)]
     here = {row["taxonID"] for row in accepted}
     nodes = []
     for number, row in enumerate(accepted, 2):

@@ -374,6 +374,24 @@ def test_a_class_named_by_a_synonym_has_the_place_of_the_accepted_taxon(tmp_path
     assert left == {"Felis alia": "not in the tree"}
 
 
+def test_a_taxon_without_a_status_is_a_synonym_if_it_names_another_in_its_place(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        "taxonID\tparentNameUsageID\tacceptedNameUsageID\tcanonicalName",
+        "2435194\t\t\tPanthera",
+        "5219404\t2435194\t\tPanthera leo",
+        "7193927\t2435194\t5219404\tFelis leo",
+    ]
+    path = tmp_path / "Taxon.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    assert [*read_tree(path)] == ["2435194", "5219404"]
+    assert read_names(path)[0] == {"Felis leo": ["5219404"]}
+    status = ["taxonomicStatus", "accepted", "", ""]
+    path.write_text("\n".join(f"{row}\t{cell}" for row, cell in zip(rows, status, strict=True)))
+    assert [*read_tree(path)] == ["2435194", "5219404"]
+
+
 def test_openimages_hierarchy_is_read_with_its_descriptions(tmp_path: Path) -> None:
     below = [{"LabelName": "/m/1", "Subcategory": [{"LabelName": "/m/2"}]}, {"LabelName": "/m/2"}]
     document = {"LabelName": "/m/0bl9f", "Subcategory": below}
