@@ -94,5 +94,5 @@ def test_what_no_dump_holds_ends_as_no_item_and_that_is_said(
     ((merged,),) = [by_name(cases, records(values))[MERGED_CLASS]]
     assert dict(merged)["instance_of"] == "Q2090"
     assert said[-1].endswith(
-        "soft redirects are among no_item, as\ndumps do not say where they lead"
+        "soft redirects and merged items are among no_item, as\ndumps do not say where they lead"
     )

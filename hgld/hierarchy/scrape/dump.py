@@ -43,7 +43,7 @@ _ID = re.compile(rb'\s*\{"type":"item","id":"(Q\d+)"')
 Entity = Mapping[str, Any]
 KEPT_AT_ONCE = 5000  # facts a transaction
 SUBCLASS = b'"P279":['
-UNTOLD = "soft redirects are among no_item, as\ndumps do not say where they lead"
+UNTOLD = "soft redirects and merged items are among no_item, as\ndumps do not say where they lead"
 
 
 def read_entities(
