@@ -18,6 +18,7 @@ from hgld.artifacts import (
     atomic_folder,
     atomic_path,
     declared_table,
+    edit_csv,
     hash_file,
     read_csv,
     read_header,
@@ -91,6 +92,13 @@ def test_the_word_none_and_an_id_of_digits_stay_text(tmp_path: Path) -> None:
 def test_bom_and_line_ends_do_not_matter(tmp_path: Path, start: bytes, end: bytes) -> None:
     path = csv(tmp_path, start + b"id,n" + end + "é,7".encode() + end)
     assert read_csv(path, {"id": "text", "n": "int"}).to_numpy().tolist() == [["é", 7]]
+
+
+def test_blanks_around_the_name_of_a_column_do_not_count(tmp_path: Path) -> None:
+    path = csv(tmp_path, "id, n , \nx,7,\n")
+    assert read_header(path, []) == ["id", "n", ""]
+    assert read_csv(path, {"id": "text", "n": "int"}).to_numpy().tolist() == [["x", 7]]
+    assert edit_csv(path.read_bytes(), {0: {"n": "8"}}) == b"id, n , \nx,8,\n"
 
 
 def test_an_empty_file_of_any_columns_is_refused(tmp_path: Path) -> None:

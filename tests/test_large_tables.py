@@ -61,8 +61,10 @@ def test_a_csv_is_read_as_the_strict_reader_reads_it(
     assert found["number"].tolist() == expected["number"].tolist()
 
 
-@pytest.mark.parametrize("header", ["id,number,", ",id,number", "ID,id,number"])
-def test_columns_without_a_name_or_differing_in_case_are_read(tmp_path: Path, header: str) -> None:
+@pytest.mark.parametrize("header", ["id,number,", ",id,number", "ID,id,number", "x, id, number"])
+def test_columns_without_a_name_or_differing_in_case_or_blanks_are_read(
+    tmp_path: Path, header: str
+) -> None:
     (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n4,5,6\n")
     expected = read_csv(tmp_path / "a.csv", COLUMNS)
     assert as_duckdb_reads(tmp_path / "a.csv", tmp_path)[["id", "number"]].equals(expected)

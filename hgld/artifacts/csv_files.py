@@ -66,7 +66,7 @@ def read_csv(
 
 
 def read_header(path: Path, expected: Iterable[str]) -> list[str]:
-    """Read the names of the columns unchanged; an empty list if the file is empty.
+    """Read the names of the columns without blanks around them; none if the file is empty.
 
     Args:
         path: the CSV.
@@ -106,7 +106,7 @@ def read_header(path: Path, expected: Iterable[str]) -> list[str]:
         raise InvalidData(
             f"{path} row 1: '{names[0]}' declares the delimiter to Excel; delete the row"
         )
-    return names
+    return [name.strip() for name in names]
 
 
 def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> None:
@@ -141,7 +141,7 @@ def edit_csv(
         b"a,b\n0,\n1,'x'\n2,z\n"
     """
     head, *rows = _raw_rows(data.decode("utf-8"))
-    names = [name.removeprefix("\ufeff") for name in head[1]]
+    names = [name.removeprefix("\ufeff").strip() for name in head[1]]
     line_end = "\r\n" if head[0].endswith("\r\n") else "\n"
     edited: list[tuple[str, str]] = []  # first cell of a row, empty for a blank line, and its text
     filled = -1
@@ -220,7 +220,7 @@ def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.Data
                     raise InvalidData(
                         f"{path} row 2: more cells than the header; quote what holds commas"
                     )
-                yield piece
+                yield piece.set_axis(piece.columns.str.strip(), axis="columns")
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
     except pd.errors.EmptyDataError:

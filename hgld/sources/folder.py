@@ -193,7 +193,7 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
     rows = read_csv(path, dict.fromkeys(["path", *header], "text"))
     if odd := misnamed_level(levels):
         raise InvalidData(
-            f"{path}: the column '{odd}' would be a level; call it {odd.strip().casefold()}, which "
+            f"{path}: the column '{odd}' would be a level; call it {odd.casefold()}, which "
             "is none, or give the level another name"
         )
     if not levels:

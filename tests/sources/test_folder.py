@@ -284,12 +284,12 @@ def test_names_that_repeat_below_several_parents_are_told_with_the_option(
     assert 'source.repeated_names = "qualify", which names them NAME (PARENT)' in fault
 
 
-@pytest.mark.parametrize("name", ["Split", " license", "URL"])
+@pytest.mark.parametrize("name", ["Split", "URL"])
 def test_a_column_that_only_capitals_make_a_level_is_refused(
     name: str, context: StageContext
 ) -> None:
     fault = fault_of(context, f"path,{name},species\nbirds/m1.jpg,train,teal\n")
-    said = f"the column '{name}' would be a level; call it {name.strip().lower()}, which is none"
+    said = f"the column '{name}' would be a level; call it {name.lower()}, which is none"
     assert fault == f"{said}, or give the level another name"
 
 
@@ -403,6 +403,14 @@ def test_every_level_has_a_name_of_its_own(
     folder = write_folder(context, f"{header}\nbirds/m1.jpg,x,y\n")
     with pytest.raises(InvalidData, match=message):
         collected(context, folder)
+
+
+def test_blanks_behind_the_commas_of_a_header_are_in_no_level(context: StageContext) -> None:
+    folder = write_folder(context, LABELS.replace(",", ", "))
+    tables = collected(context, folder)
+    assert tables[1]["split"].tolist() == ["train", "index", "evaluation", "train"]
+    hierarchy, _ = read_hierarchy(folder, tables[0], options=LabelOptions(), context=context)
+    assert [*json.loads(hierarchy["path"][0])] == ["order", "family", "species"]
 
 
 def test_a_file_whose_name_has_another_unicode_form_is_hinted_at(context: StageContext) -> None:
