@@ -220,9 +220,8 @@ def compare(
     LaTeX. It needs the shards, hierarchy.csv and landmarks.csv of A's work folder.
 
     Two CSVs of measure --out, one for each model, are compared by image id, or by row if the
-    embeddings have no ids; the bootstrap then draws classes.
+    embeddings have no ids; the bootstrap then draws classes, and --out writes the tables alone.
     """
-    from hgld.errors import UsageError
     from hgld.evaluate.compare import compare as compare_measured
     from hgld.evaluate.results import open_measured, read_measured
 
@@ -231,22 +230,16 @@ def compare(
         for text in (a, b)
     )
     sides = first, second
-    given = [side.folder for side in sides if side.given is not None]
-    if out is not None and given:
-        raise UsageError(
-            f"--out {out}: a page shows photos of a work folder; {given[0]} is a CSV, of which "
-            "--json gives the table"
-        )
     found = compare_measured(*sides, metric, by=by, seed=seed)
-    page = None if out is None else _write_page(sides, found, rows, out)
+    written = "" if out is None else _write_comparison(sides, found, rows, out)
     if as_json:
         print_json({"a": a, "b": b, **found.facts()})
         return
     typer.echo(f"A  {a}\nB  {b}")
     for line in _describe(found, rows):
         typer.echo(line)
-    if page is not None:
-        typer.echo(f"page: {page}")
+    if written:
+        typer.echo(written)
 
 
 @app.command("map")
@@ -434,22 +427,27 @@ def ijb_c(
     typer.echo("; ".join(f"{count:,} {name}" for name, count in found.counts.items()))
 
 
-def _write_page(
+def _write_comparison(
     sides: tuple["MeasuredRun", "MeasuredRun"], found: "Comparison", rows: int, out: Path
-) -> Path:
+) -> str:
+    """Write the page, or the tables of two CSVs, and return a line that names it."""
     from hgld.bootstrap import pair_seeds
-    from hgld.report.comparison import write_comparison
+    from hgld.report.comparison import write_comparison, write_tables
     from hgld.report.examples import Images, NameQueries
 
-    pair = pair_seeds(sides[0].models, sides[1].models)[0]
-    first = [side.of_model(name) for side, name in zip(sides, pair, strict=True)]
-    protocol = sides[0].protocol
     names = [side.run for side in sides]
     # columns of one name would be one column
     if names[0] == names[1]:
         names = [f"{side.run} ({side.folder.name})" for side in sides]
     if names[0] == names[1]:
         names = [f"{name} {letter}" for name, letter in zip(names, "AB", strict=True)]
+    tables = found.tables(*names)
+    by_query = found.by_query.rename(columns=dict(zip("ab", names, strict=True)))
+    if sides[0].given is not None:
+        return f"tables: {write_tables(out, {'metrics': tables['metrics'], 'queries': by_query})}"
+    pair = pair_seeds(sides[0].models, sides[1].models)[0]
+    first = [side.of_model(name) for side, name in zip(sides, pair, strict=True)]
+    protocol = sides[0].protocol
     about = _shared(found, protocol["query"])
     about += f"; 95% intervals of the difference over {found.units:,} {found.unit}"
     if found.seeds > 1:
@@ -465,18 +463,19 @@ def _write_page(
         levels = levels[: queries.depth]
     else:
         queries, gallery = Images.of_work(sides[0].folder, protocol["query"], protocol["gallery"])
-    return write_comparison(
+    page = write_comparison(
         out,
         (queries, gallery),
         {name: side.ranking for name, side in zip(names, first, strict=True)},
-        found.by_query,
-        found.tables(*names),
+        by_query,
+        tables,
         metric=found.metric,
         levels=levels,
         remarks=found.remarks,
         about=f"{about}.",
         rows=rows,
     )
+    return f"page: {page}"
 
 
 @app.command("duplicates")

@@ -40,7 +40,7 @@ def write_comparison(
         out: a new folder, or that of an earlier comparison, which is replaced.
         sides: images of the queries and of the gallery.
         rankings: the names of A and B -> their rankings.
-        queries: image_id, a, b and difference (b - a) of the metric.
+        queries: image_id, the names of A and B, and difference (B - A) of the metric.
         tables: ``metrics`` and ``first-image``, as ``hgld.report.latex.frame_cells`` takes them.
         metric: of the queries.
         levels: names of the levels of the queries' classes, coarse to fine.
@@ -73,7 +73,7 @@ def write_comparison(
     chosen = {"gain": higher, "loss": lower}
     if lower_is_better(metric):
         chosen = {"gain": lower, "loss": higher}
-    values = queries.set_index("image_id")[["a", "b"]].set_axis([a, b], axis=1)
+    values = queries.set_index("image_id")[[a, b]]
     found = find_examples(
         {name: ids for name, ids in chosen.items() if ids},
         rankings, values, *sides, ReportOptions().grid_images,
@@ -95,3 +95,23 @@ def write_comparison(
         )  # fmt: skip
         (folder / PAGE).write_text(page, encoding="utf-8")
     return out / PAGE
+
+
+def write_tables(out: Path, tables: Mapping[str, pd.DataFrame]) -> Path:
+    """Write a folder with the tables of a comparison that has no photos, as CSV and LaTeX.
+
+    Args:
+        out: a new folder, or that of an earlier call, which is replaced.
+        tables: by name, as ``hgld.report.latex.frame_cells`` takes them.
+
+    Returns:
+        The folder.
+
+    Raises:
+        UsageError: the folder holds other files.
+    """
+    require_folder(out, *(f"{name}.{form}" for name in tables for form in ("csv", "tex")))
+    with atomic_folder(out) as folder:
+        for name, table in tables.items():
+            save_table(folder, name, table)
+    return out

@@ -272,8 +272,19 @@ def test_compare_takes_two_csvs_or_none(work: Path, capsys: pytest.CaptureFixtur
     table.write_text("image_id,class,H-AP\na,x,1\nb,y,0.5\n")
     assert hgld("evaluations", "compare", table, f"{work}:new") == 2
     assert "compare two of one kind" in " ".join(capsys.readouterr().err.split())
-    assert hgld("evaluations", "compare", table, table, "--out", work / "page") == 2
-    assert "a page shows photos of a work folder" in " ".join(capsys.readouterr().err.split())
+
+
+def test_compare_writes_the_tables_of_two_csvs(tmp_path: Path, capsys) -> None:
+    for name, value in (("a", 0.5), ("b", 0.75)):
+        (tmp_path / f"{name}.csv").write_text(f"image_id,class,AP\nx,p,{value}\ny,q,0.25\n")
+    out = tmp_path / "tables"
+    words = (tmp_path / "a.csv", tmp_path / "b.csv", "--out", out)
+    assert hgld("evaluations", "compare", *words) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"tables: {out}"
+    names = {f"{name}.{form}" for name in ("metrics", "queries") for form in ("csv", "tex")}
+    assert {file.name for file in out.iterdir()} == names
+    assert (out / "queries.csv").read_text().splitlines()[1] == "x,0.5,0.75,0.25"
+    assert r"AP & 37.5 & 50.0 & 12.5 (0.0--25.0) & 1 & 0 \\" in (out / "metrics.tex").read_text()
 
 
 def test_compare_refuses_rows_of_other_images(
