@@ -54,6 +54,7 @@ def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> s
         options=workspace.pipeline.review,
         source=workspace.source,
         title=workspace.pipeline.title or workspace.pipeline_file.stem,
+        name=workspace.pipeline_file.stem,
         command=f"hgld link {workspace.words} --apply link_review.csv",
         live=live,
     )
@@ -246,6 +247,7 @@ def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
         options=workspace.pipeline.review,
         source=workspace.source,
         title=workspace.pipeline.title or workspace.pipeline_file.stem,
+        name=workspace.pipeline_file.stem,
         levels=workspace.pipeline.cluster.levels,
         noun=workspace.pipeline.source.class_noun,
         **facts,

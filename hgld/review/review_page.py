@@ -80,6 +80,7 @@ def render_page(
     options: ReviewOptions,
     source: Path,
     title: str,
+    name: str,
     command: str,
     live: Mapping[str, Any] | None = None,
     decisions: pd.DataFrame | None = None,
@@ -103,6 +104,7 @@ def render_page(
         options: number of photos of a value, and size limit of the page.
         source: the folder that ``images.path`` is relative to.
         title: the pipeline's title.
+        name: of the pipeline file; a browser keeps the edits of each title and name apart.
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its decisions.
         decisions: all decisions, for the history of each value; None shows none.
@@ -119,7 +121,7 @@ def render_page(
     facts = {
         "title": title,
         "command": command,
-        "series": sha256(title.encode()).hexdigest()[:16],  # of versions of a sheet, in any folder
+        "series": _series(title, name),
         "blind": bool(blind_file),
         "model": None,
         "file": blind_file or "review.csv",
@@ -153,6 +155,11 @@ def render_page(
     size = len(page.encode()) / MEGABYTE
     say(f"{count_text(count, 'photo')} of {count_text(len(photos), 'value')}, {size:.1f} MB")
     return page
+
+
+def _series(title: str, name: str) -> str:
+    """Return the id of all versions of a pipeline's sheet, in any folder."""
+    return sha256(f"{title}\n{name}".encode()).hexdigest()[:16]
 
 
 def csv_text(sheet: pd.DataFrame, blind: bool = False, name: str = "review") -> str:
@@ -316,6 +323,7 @@ def render_links(
     options: ReviewOptions,
     source: Path,
     title: str,
+    name: str,
     command: str,
     live: Mapping[str, Any] | None = None,
 ) -> str:
@@ -327,11 +335,12 @@ def render_links(
         options: size limit of the page.
         source: the folder that the paths of photos are relative to.
         title: the pipeline's title.
+        name: of the pipeline file; a browser keeps the edits of each title and name apart.
         command: command that applies the file that the page saves.
         live: facts for the page of a server, which asks for its photos and sends its answers.
     """
     facts = {
-        "series": sha256(title.encode()).hexdigest()[:16],
+        "series": _series(title, name),
         "command": command,
         "file": "link_review.csv",
         **sheet_facts(csv_text(sheet, name="link_review")),

@@ -87,6 +87,7 @@ def make_page(tables: Tables, source: Path, **options: Any) -> str:
         options=ReviewOptions(**options),
         source=source,
         title="5,700 values",
+        name="values",
         command="hgld review PIPELINE --apply review.csv",
     )
 

@@ -188,7 +188,8 @@ def test_answers_on_their_way_are_those_of_the_person_who_gave_them(
     sheet = ARTIFACTS["link_review"].read(folder / "work" / "mine" / "link_review.csv")
     photos = pd.DataFrame(columns=["key"])
     html = render_links(
-        sheet, photos, options=ReviewOptions(), source=folder, title="", command="",
+        sheet, photos, options=ReviewOptions(), source=folder, title="", name="",
+        command="",
         live={"at": "a:0", "sheet": "a"},
     )  # fmt: skip
     waiting: list[Any] = []

@@ -103,7 +103,7 @@ def render(
 ) -> str:  # fmt: skip
     return render_page(
         **tables, options=ReviewOptions(**options), source=folder / "source", title=title,
-        command="hgld review seven.toml --apply review.csv", decisions=decisions,
+        name="seven", command="hgld review seven.toml --apply review.csv", decisions=decisions,
     )  # fmt: skip
 
 
@@ -647,11 +647,12 @@ def test_the_kept_edits_are_those_of_the_sheet_whatever_command_applies_it(
     tables: dict[str, Any], tmp_path: Path
 ) -> None:
     shown = {**tables, "options": ReviewOptions(), "source": tmp_path / "source", "title": "x"}
-    one, other = (
-        facts_of(render_page(**shown, command=f"hgld review {folder}/x.toml --apply review.csv"))
-        for folder in ("here", "there")
+    one, copy, other = (
+        facts_of(render_page(**shown, name=Path(file).stem, command=f"hgld review {file} --apply"))
+        for file in ("here/x.toml", "there/x.toml", "here/y.toml")
     )
-    assert (one["series"], one["hash"]) == (other["series"], other["hash"])
+    assert (one["series"], one["hash"]) == (copy["series"], copy["hash"])
+    assert other["series"] != one["series"]  # another pipeline of that title
 
 
 def test_a_name_is_asked_once_and_signs_the_command(curator: Curator) -> None:
