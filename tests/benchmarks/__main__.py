@@ -43,7 +43,8 @@ from tests.benchmarks import (
     training,
     training_rank,
 )
-from tests.benchmarks.measures import LOSSES, MANY_POSITIVES, Row
+from tests.benchmarks.measures import LOSSES, MANY_POSITIVES
+from tests.benchmarks.meters import Row
 
 
 def main() -> int:

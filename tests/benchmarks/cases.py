@@ -1,15 +1,10 @@
-"""Embeddings that look trained, and how a piece of work is timed."""
-
-import time
-from collections.abc import Callable
-from typing import TypeVar
+"""Embeddings that look trained, and the products that a loss of them is timed against."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
 DIM = 512
-Key = TypeVar("Key")
 
 
 def labels_of(size: int, layout: str) -> Tensor:
@@ -36,22 +31,6 @@ def embeddings_of(labels: Tensor, seed: int = 0, spread: int = 64) -> Tensor:
     every = torch.zeros(len(labels), DIM)
     every[:, :spread] = torch.from_numpy(vectors)
     return torch.nn.functional.normalize(every, dim=1)
-
-
-def fastest(
-    works: dict[Key, Callable[[], object]],
-    rounds: int = 3,
-    clock: Callable[[], float] = time.thread_time,
-) -> dict[Key, float]:
-    """Least CPU seconds of each piece of work over interleaved rounds, after one to warm up."""
-    best = dict.fromkeys(works, float("inf"))
-    for turn in range(rounds + 1):
-        for name, work in works.items():
-            start = clock()
-            work()
-            if turn:
-                best[name] = min(best[name], clock() - start)
-    return best
 
 
 def three_products(embeddings: Tensor) -> None:

@@ -20,6 +20,7 @@ from hgld.hierarchy.scrape.dump import read_dump
 from hgld.hierarchy.scrape.dump_pages import read_blocks, read_rows
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import imagine
+from tests.benchmarks.meters import status_kb
 from tests.hierarchy.made_dump import write_dumps
 
 STATEMENTS = 36  # of an item; they make a line of 14 kB, Wikidata's average
@@ -72,12 +73,10 @@ def _read(files: dict[str, Path], landmarks: pd.DataFrame, folder: Path) -> str:
     context = StageContext("2026-11-21", folder / "state", SourceOptions(), folder)
     read_dump(landmarks, options=options, context=context)
     json_s = time.process_time() - start
-    status = Path("/proc/self/status").read_text()  # getrusage counts the parent's memory too
-    memory = int(status.split("VmHWM:")[1].split()[0]) / 1e3
     return (
         f"entities {2 * size['entities'] / json_s:>5,.0f} MB/s of {size['entities']:,.0f} MB, "
         f"SQL {size['page'] / sql_s:>4,.0f} MB/s ({rows / sql_s / 1e6:.1f} M rows/s), "
-        f"{memory:,.0f} MB of memory"
+        f"{status_kb('VmHWM') / 1e3:,.0f} MB of memory"
     )
 
 

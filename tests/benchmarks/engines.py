@@ -7,16 +7,13 @@ streaming engine, which has no limit to set.
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks.full_size import peak_megabytes
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row, from_process, status_kb
 
 __all__ = ["rows"]
 
@@ -33,21 +30,13 @@ def rows(share: float = 0.25) -> list[Row]:
         make_world(folder, share, in_tars=0.001)  # no tar is read
         for work in ("count", "write"):
             for engine in ENGINES:
-                seconds, megabytes = _in_a_process(engine, work, folder)
+                seconds, megabytes = from_process(
+                    "-m", "tests.benchmarks.engines", engine, work, folder, POLARS_MAX_THREADS="2"
+                )
                 what = f"{work} the joined rows of {share:.0%} of GLDv2: {engine}"
                 found.append(Row(what, seconds, "s"))
                 found.append(Row(f"{what}, peak memory", megabytes, "MB"))
     return found
-
-
-def _in_a_process(engine: str, work: str, folder: Path) -> tuple[float, float]:
-    command = [sys.executable, "-m", "tests.benchmarks.engines", engine, work, str(folder)]
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True,
-        env={**os.environ, "POLARS_MAX_THREADS": "2"},
-    )  # fmt: skip
-    seconds, megabytes = json.loads(done.stdout)
-    return seconds, megabytes
 
 
 def _join_in_duckdb(folder: Path, work: str) -> int:
@@ -100,7 +89,7 @@ def main() -> None:
     """One work of one engine, in a process of its own."""
     engine, work, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     ENGINES[engine](folder, work)
-    print(json.dumps([time.process_time(), peak_megabytes()]))
+    print(json.dumps([time.process_time(), status_kb("VmHWM") / 1e3]))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,9 @@ thread. ``python -m tests.benchmarks.evaluate_stage`` prints it.
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,10 +17,8 @@ from hgld.config import EvaluateOptions, SourceOptions, StageContext
 from hgld.evaluate import evaluate_models
 from hgld.ranking.kernels import rank_cpu
 from tests.benchmarks.memory import above_inputs
+from tests.benchmarks.meters import Row, from_process
 from tests.benchmarks.shards import make_source, write_shards
-
-if TYPE_CHECKING:
-    from tests.benchmarks.measures import Row
 
 __all__ = ["rows"]
 
@@ -31,13 +26,9 @@ MODEL = "offline:efficientnet-lite0"
 DIM = 1280
 
 
-def rows(images: int = 600, side: int = 224) -> "list[Row]":
+def rows(images: int = 600, side: int = 224) -> list[Row]:
     """The rest of the stage, of its embedding, and its peak memory."""
-    from tests.benchmarks.measures import Row
-
-    command = [sys.executable, "-m", "tests.benchmarks.evaluate_stage", str(images), str(side)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found = json.loads(done.stdout)
+    found = from_process("-m", "tests.benchmarks.evaluate_stage", images, side)
     part = min(rank_cpu.BLOCK_CELLS, images * images)
     most = 4 * (1.2 * images * DIM + part) / 2**20
     of = f"evaluate stage, {images} images,"

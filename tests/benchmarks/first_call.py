@@ -18,7 +18,7 @@ import torch
 from hgld.ranking import losses, metrics
 from hgld.ranking.levels import shared_levels
 from tests.benchmarks.cases import embeddings_of, labels_of
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row, from_process
 
 __all__ = ["rows"]
 
@@ -55,11 +55,9 @@ def _install_wheel(folder: Path) -> Path:
 
 
 def _in_a_process(work: str, folder: str, package: Path = ROOT) -> float:
-    command = [sys.executable, "-P", "-m", "tests.benchmarks.first_call", work]
+    words = "-P", "-m", "tests.benchmarks.first_call", work
     path = os.pathsep.join(map(str, (package, ROOT)))
-    env = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": path}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
-    return float(done.stdout)
+    return float(from_process(*words, NUMBA_CACHE_DIR=folder, PYTHONPATH=path))
 
 
 def main() -> None:

@@ -11,22 +11,17 @@ the first photo is read. Needs 7 GB of disk below the temporary folder, for a fe
 
 import json
 import math
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    # Not imported here: it imports torch, whose memory is not that of a data stage.
-    from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row, from_process, reset_peak, status_kb
 
-__all__ = ["peak_megabytes", "rows"]
+__all__ = ["rows"]
 
 SHARES = (0.01, 0.1, 1.0)
 BOUNDS = {
@@ -42,23 +37,23 @@ MAKERS = {"large plan": "make large", "large collect": "make large set"}  # othe
 USUAL = ("collect", "label", "plan", "batches")
 
 
-def rows(shares: tuple[float, ...] = SHARES, works: Sequence[str] = USUAL) -> "list[Row]":
+def rows(shares: tuple[float, ...] = SHARES, works: Sequence[str] = USUAL) -> list[Row]:
     """Seconds, megabytes and growth of each stage."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in works}
     with tempfile.TemporaryDirectory(prefix="hgld-full-size-") as name:
         for share in shares:
             folder = Path(name) / f"{share:g}"
             for work in (*dict.fromkeys(MAKERS.get(work, "make") for work in works), *works):
-                measured = _in_a_process(work, folder, share)
+                measured = from_process(
+                    "-m", "tests.benchmarks.full_size", work, folder, share, OMP_NUM_THREADS="1"
+                )
                 if work in found:
                     found[work].append(measured)
             shutil.rmtree(folder, ignore_errors=True)
     return [row for work, measured in found.items() for row in _rows_of(work, measured, shares)]
 
 
-def _rows_of(work: str, measured: list[dict[str, float]], shares: tuple[float, ...]) -> "list[Row]":
-    from tests.benchmarks.measures import Row
-
+def _rows_of(work: str, measured: list[dict[str, float]], shares: tuple[float, ...]) -> list[Row]:
     last, size = measured[-1], f"{shares[-1]:.0%}"
     most_s, most_mb = BOUNDS[work] if shares[-1] == 1 else (None, None)
     found = [
@@ -71,13 +66,6 @@ def _rows_of(work: str, measured: list[dict[str, float]], shares: tuple[float, .
         growth = math.log(ratio) / math.log(shares[-1] / shares[start])
         found.append(Row(f"{work}: growth from {shares[start]:.0%}", growth, "^n", most=most))
     return found
-
-
-def _in_a_process(work: str, folder: Path, share: float) -> dict[str, float]:
-    command = [sys.executable, "-m", "tests.benchmarks.full_size", work, str(folder), str(share)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return dict(json.loads(done.stdout))
 
 
 def _make(folder: Path, share: float) -> None:
@@ -209,14 +197,8 @@ _started = [0.0, 0.0]
 
 def _start() -> None:
     """What comes before does not count: it makes the input."""
-    Path("/proc/self/clear_refs").write_text("5")
+    reset_peak()
     _started[:] = time.process_time(), time.perf_counter()
-
-
-def peak_megabytes() -> float:
-    """Highest resident size of this process since its start or the last reset."""
-    status = Path("/proc/self/status").read_text()  # getrusage counts the parent's memory too
-    return int(status.split("VmHWM:")[1].split()[0]) / 1e3
 
 
 def _context(folder: Path):
@@ -238,7 +220,7 @@ def main() -> None:
     _start()
     WORKS[work](folder, share)
     seconds, wall = time.process_time() - _started[0], time.perf_counter() - _started[1]
-    print(json.dumps({"seconds": seconds, "wall": wall, "megabytes": peak_megabytes()}))
+    print(json.dumps({"seconds": seconds, "wall": wall, "megabytes": status_kb("VmHWM") / 1e3}))
 
 
 if __name__ == "__main__":

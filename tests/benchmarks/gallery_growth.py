@@ -9,7 +9,6 @@ million images have curves.
 import io
 import json
 import math
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from hgld.evaluate.sides import Shards
 from hgld.ranking.evaluation import rank_blocks
 from hgld.ranking.kernels import device
 from hgld.ranking.rankings import measure
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row, from_process, status_kb
 
 __all__ = ["make_gallery", "rank_gallery_file", "rows"]
 
@@ -140,7 +139,10 @@ def rows(sizes: tuple[int, ...] = (1_000_000, 4_000_000, 16_000_000, 40_000_000)
         make_gallery(folder, sizes[-1])
         *_, largest = [make_shards(folder, images) for images in (SHARD, *sizes)]
         make_embeddings(folder, largest)
-        found = {work: [_in_a_process(folder, images, work) for images in sizes] for work in WORKS}
+        found = {
+            work: [from_process("-m", __name__, folder, images, work) for images in sizes]
+            for work in WORKS
+        }
     of, table = f"{QUERIES} queries, {sizes[0]:,} to {sizes[-1]:,} images", list[Row]()
     for work, name, bound in (("ranking", "ranking", ""), ("stage", "evaluate stage,", ", stage")):
         pairs, (first, *_, last) = list(zip(sizes, found[work], strict=True)), found[work]
@@ -170,28 +172,14 @@ def memory_rows(
     ]
 
 
-def _in_a_process(folder: Path, images: int, work: str) -> dict[str, float]:
-    command = [sys.executable, "-m", __name__, str(folder), str(images), work]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
-
-
-def anonymous_mb() -> float:
-    """Memory of this process that the system cannot drop."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    kilobytes = next(line.split()[1] for line in lines if line.startswith("RssAnon"))
-    return int(kilobytes) / 1024
-
-
 @contextmanager
 def watched() -> Iterator[list[float]]:
-    """Add ``anonymous_mb`` to the list every 20 ms."""
+    """Add the MB that the system cannot drop to the list every 20 ms."""
     stop, found = Event(), [0.0]
 
     def watch() -> None:
         while not stop.wait(0.02):
-            found.append(anonymous_mb())
+            found.append(status_kb("RssAnon") / 1024)
 
     thread = Thread(target=watch, daemon=True)
     thread.start()

@@ -60,7 +60,7 @@ from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
 from hgld.review.suggestions import fit_model, head_noun
 from hgld.words import single_blanks
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row
 from tests.listening import Notes
 
 LABELS = Path("labels/gldv2")

@@ -23,8 +23,8 @@ from torch import Tensor
 from hgld.ranking import losses, metrics
 from hgld.ranking.levels import shared_levels
 from hgld.shards import read_index
-from tests.benchmarks.cases import embeddings_of, fastest, labels_of
-from tests.benchmarks.measures import Row
+from tests.benchmarks.cases import embeddings_of, labels_of
+from tests.benchmarks.meters import Row, fastest
 from tests.benchmarks.shards import make_source, open_images, webdataset_of, write_shards
 
 FIRST = 100

@@ -3,7 +3,6 @@
 import math
 import os
 import time
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -14,9 +13,10 @@ from hgld.ranking import losses, metrics, rankings
 from hgld.ranking.kernels import rank_cpu
 from hgld.ranking.levels import ClassRanges, count_levels, look_up, relevance_table, shared_levels
 from hgld.ranking.rankings import parse
-from tests.benchmarks.cases import embeddings_of, fastest, labels_of, three_products
+from tests.benchmarks.cases import embeddings_of, labels_of, three_products
 from tests.benchmarks.formulas import loop, metric_stack, metrics_by_cumsum, rows
-from tests.benchmarks.memory import in_a_process
+from tests.benchmarks.memory import above_inputs, in_a_process
+from tests.benchmarks.meters import Row, fastest
 
 
 def suite_of(num_levels: int) -> list[str]:
@@ -27,38 +27,6 @@ def suite_of(num_levels: int) -> list[str]:
 
 
 SUITE = suite_of(2)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    Attributes:
-        least: bound that holds today: a smaller value fails.
-        most: bound that holds today: a larger value fails.
-        aim: value to reach some day, in the direction of the bound (without one: at most).
-    """
-
-    what: str
-    value: float
-    unit: str
-    least: float | None = None
-    most: float | None = None
-    seconds: float | None = None
-    aim: float | None = None
-
-    @property
-    def reached(self) -> bool:
-        """Whether the value reaches its aim, or has none."""
-        if self.aim is None:
-            return True
-        return self.value >= self.aim if self.least is not None else self.value <= self.aim
-
-    @property
-    def holds(self) -> bool:
-        """Whether the value keeps to its bound."""
-        low = self.least is None or self.value >= self.least
-        return low and (self.most is None or self.value <= self.most)
 
 
 def loss_against_formulas(size: int = 1024, sampled: int = 16) -> list[Row]:
@@ -327,8 +295,6 @@ def whole_gldv2(queries: int = 1129, gallery: int = 761_757) -> list[Row]:
     names = ["H-AP", "NDCG", "ASI"] + [
         f"{name}:{at}" for at in (1, 2, 3) for name in ("AP", "mAP@R", "mAP@100", "R@1", "R@10")
     ]
-    from tests.benchmarks.memory import above_inputs
-
     metrics.evaluate(query[:2], q_labels[:2], vectors[:1000], labels[:1000], names)
 
     def products() -> None:

@@ -1,30 +1,21 @@
 """Peak memory of a piece of work in a process of its own, beyond what it was given."""
 
 import argparse
-import re
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
 
 from hgld.ranking import losses
 from hgld.ranking.levels import shared_levels
 from tests.benchmarks.cases import embeddings_of, labels_of
-
-
-def peak_mb() -> float:
-    """Highest resident size since the last reset."""
-    status = Path("/proc/self/status").read_text()
-    return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
+from tests.benchmarks.meters import from_process, reset_peak, status_kb
 
 
 def above_inputs(work) -> float:
     """MB that the work needs beyond what is there before it."""
-    Path("/proc/self/clear_refs").write_text("5")
-    before = peak_mb()
+    reset_peak()
+    before = status_kb("VmHWM")
     work()
-    return peak_mb() - before
+    return (status_kb("VmHWM") - before) / 1024
 
 
 def loss_of_scores(size: int) -> float:
@@ -63,9 +54,7 @@ WORKS = {"scores": loss_of_scores, "streaming": streaming}
 
 def in_a_process(name: str, size: int) -> float:
     """Peak of a piece of work, from a fresh process."""
-    command = [sys.executable, "-m", "tests.benchmarks.memory", name, str(size)]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(found.stdout)
+    return float(from_process("-m", "tests.benchmarks.memory", name, size))
 
 
 if __name__ == "__main__":

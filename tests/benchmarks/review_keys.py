@@ -51,7 +51,7 @@ from hgld.review.suggestions import (
     predict,
 )
 from hgld.words import single_blanks
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row
 
 LABELS = Path("labels/gldv2")
 PUBLISHED = Path("gldv2-labels") / "train_label_to_hierarchical.csv"  # of the real data

@@ -27,12 +27,11 @@ from hgld.artifacts import VectorFile, Vectors, columns_of, declared_table, reco
 from hgld.config import ReviewOptions
 from hgld.review.review_page import render_page
 from hgld.review.suggestions import DROP, fit_model
+from tests.benchmarks.meters import Row
 from tests.benchmarks.shards import draw_photo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-    from tests.benchmarks.measures import Row
 
 __all__ = ["Tables", "browse", "make_page", "make_tables", "rows"]
 
@@ -144,10 +143,8 @@ SCROLL = """async () => {
 SCRIPTS = {"drawn": DRAWN, "decide": DECIDE, "search": SEARCH, "scroll": SCROLL}
 
 
-def rows(values: int = 5700) -> "list[Row]":
+def rows(values: int = 5700) -> list[Row]:
     """The figures with their bounds; none where there is no Chromium."""
-    from tests.benchmarks.measures import Row
-
     if CHROMIUM is None:
         return []
     with tempfile.TemporaryDirectory() as folder:

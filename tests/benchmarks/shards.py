@@ -7,10 +7,7 @@ by the least CPU time of its rounds. ``python -m tests.benchmarks.shards`` print
 import io
 import json
 import os
-import resource
 import shutil
-import subprocess
-import sys
 import tarfile
 import tempfile
 import time
@@ -24,7 +21,7 @@ from functools import partial
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -35,26 +32,10 @@ from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards, read_index
 from hgld.shards.batches import BatchOptions, Samples, plan_epoch
 from hgld.shards.shard_plan import plan_split
+from tests.benchmarks.meters import Row, fastest, from_process, reset_peak, status_kb
 
 if TYPE_CHECKING:
     from hgld.shards.read import ShardImages
-    from tests.benchmarks.measures import Row
-
-__all__ = [
-    "class_batches",
-    "export",
-    "export_in_processes",
-    "plan",
-    "read",
-    "read_and_decode",
-    "rows",
-    "rows_of_batches",
-    "run",
-    "stream_memory",
-]
-
-Key = TypeVar("Key")
-ROUNDS = 3
 CREDIT = {
     "author": "An Author",
     "license": "https://creativecommons.org/licenses/by-sa/3.0/",
@@ -139,19 +120,6 @@ def webdataset_of(files: Sequence[Path | str], decode: str = "") -> Any:
     return dataset.decode(decode) if decode else dataset
 
 
-def compare(
-    methods: dict[Key, Callable[[], object]], clock: Callable[[], float]
-) -> dict[Key, float]:
-    """Least seconds of each method over the rounds, in turns."""
-    least = dict.fromkeys(methods, float("inf"))
-    for _ in range(ROUNDS):
-        for name, method in methods.items():
-            start = clock()
-            method()
-            least[name] = min(least[name], clock() - start)
-    return least
-
-
 def read(samples: int = 4500, side: int = 224) -> dict[str, Any]:
     """JPEG bytes only, page cache, no DataLoader: the indexed reader, the raw file, webdataset."""
     with ExitStack() as stack:
@@ -162,7 +130,7 @@ def read(samples: int = 4500, side: int = 224) -> dict[str, Any]:
         files = sorted(shards.glob("*.tar"))
         order = np.random.default_rng(0).permutation(len(index)).tolist()
         preads = stack.enter_context(_calls(shards, index.iloc[order]))
-        least = compare(
+        least = fastest(
             {
                 "raw": lambda: _read_raw(files),
                 "in order": lambda: _read_in_order(images),
@@ -170,7 +138,7 @@ def read(samples: int = 4500, side: int = 224) -> dict[str, Any]:
                 "pread alone, at random": lambda: _pread_each(preads),
                 "webdataset": lambda: _count(webdataset_of(files)),
             },
-            time.thread_time,
+            warm_up=False,
         )
         total = sum(file.stat().st_size for file in files)
         speed = {method: total / seconds / 1e6 for method, seconds in least.items()}
@@ -231,7 +199,7 @@ def read_and_decode(samples: int = 1000) -> dict[str, Any]:
         held = [images.read_bytes(i) for i in range(len(images))]
         order = np.random.default_rng(0).permutation(len(images)).tolist()
         files = sorted(shards.glob("*.tar"))
-        least = compare(
+        least = fastest(
             {
                 "memory": lambda: _decode_all(held),
                 "memory, at random": lambda: _decode_all(held[i] for i in order),
@@ -239,7 +207,7 @@ def read_and_decode(samples: int = 1000) -> dict[str, Any]:
                 "at random": lambda: _decode_all(images.read_bytes(i) for i in order),
                 "webdataset": lambda: _count(webdataset_of(files, "rgb8")),
             },
-            time.thread_time,
+            warm_up=False,
         )
         micros = {method: round(seconds / samples * 1e6) for method, seconds in least.items()}
         return {
@@ -281,7 +249,7 @@ def class_batches(samples: int = 3000) -> dict[str, Any]:
             "stream": lambda: _sum_images(by_stream),
         }
         counts = {method: work() for method, work in methods.items()}
-        least = compare(methods, time.thread_time)
+        least = fastest(methods, warm_up=False)
         speed = {method: counts[method] / seconds for method, seconds in least.items()}
         return {
             "images_per_s": {method: round(value) for method, value in speed.items()},
@@ -308,13 +276,14 @@ def export(samples: int = 20_000) -> dict[str, Any]:
         def ours(**options: Any) -> Callable[[], object]:
             return lambda: write_shards(folder, f"out{next(count)}", tables, **options)
 
-        least = compare(
+        least = fastest(
             {
                 "hgld": ours(decode_all=False),
                 "hgld, every image checked": ours(),
                 "webdataset": lambda: _rewrite(folder, next(count)),
             },
-            time.process_time,
+            clock=time.process_time,
+            warm_up=False,
         )
         return {
             "microseconds_per_sample": {m: round(s / samples * 1e6) for m, s in least.items()},
@@ -342,7 +311,8 @@ def _export_in_processes(samples: int) -> dict[str, Any]:
         def ours(processes: int) -> None:
             shutil.rmtree(write_shards(folder, "out", tables, processes=processes))
 
-        one, two = compare({n: partial(ours, n) for n in (1, 2)}, time.perf_counter).values()
+        works = {n: partial(ours, n) for n in (1, 2)}
+        one, two = fastest(works, clock=time.perf_counter, warm_up=False).values()
         return {
             "seconds": {"1": round(one, 2), "2": round(two, 2)},
             "2 processes, of one": round(one / two, 2),
@@ -361,7 +331,8 @@ def _two_of_one(work: Callable[[Path], None], folder: Path) -> float:
     with start(1) as one, start(2) as two:
         for pool in (one, two):
             list(pool.map(time.sleep, [1, 1]))
-        least = compare({1: partial(all_of_it, one), 2: partial(all_of_it, two)}, time.perf_counter)
+        works = {1: partial(all_of_it, one), 2: partial(all_of_it, two)}
+        least = fastest(works, clock=time.perf_counter, warm_up=False)
     return round(least[1] / least[2], 2)
 
 
@@ -468,11 +439,11 @@ def _read_an_epoch(shards: Path, index: pd.DataFrame, options: BatchOptions) -> 
     def small(image: Image.Image) -> torch.Tensor:
         return torch.from_numpy(np.array(image.resize((8, 8))))
 
-    _reset_peak()
-    before = _memory("VmRSS")
+    reset_peak()
+    before = status_kb("VmRSS")
     loader = BatchLoader(shards, index, small, options, seed=0, reader="stream")
     steps = sum(1 for _ in loader)
-    return steps, (_memory("VmHWM") - before) / 1e6
+    return steps, (status_kb("VmHWM") - before) * 1024 / 1e6
 
 
 def _in_child(work: Callable[[], Any]) -> Any:
@@ -492,20 +463,7 @@ def _in_child(work: Callable[[], Any]) -> Any:
 
 def _in_fresh_process(call: str) -> dict[str, Any]:
     code = f"import json; from tests.benchmarks import shards; print(json.dumps(shards.{call}))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _memory(field: str) -> int:
-    """VmRSS or VmHWM of this process in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return dict(from_process("-c", code))
 
 
 def run(quick: bool = False) -> dict[str, Any]:
@@ -525,16 +483,14 @@ def run(quick: bool = False) -> dict[str, Any]:
     return found | {"read_large": read(3000, 330)}
 
 
-def rows(quick: bool = False) -> "list[Row]":
+def rows(quick: bool = False) -> list[Row]:
     """The measurements as rows of the table, with the bounds that they should keep."""
     found = run(quick)
     table = _rows_of_reading(found) + _rows_of_export(found)
     return table if quick else table + _rows_of_planning(found)
 
 
-def _rows_of_reading(found: dict[str, Any]) -> "list[Row]":
-    from tests.benchmarks.measures import Row  # loads torch, which no exporting process should
-
+def _rows_of_reading(found: dict[str, Any]) -> list[Row]:
     table = []
     for name in ("read", "read_large"):
         if name not in found:
@@ -557,10 +513,8 @@ def _rows_of_reading(found: dict[str, Any]) -> "list[Row]":
     ]
 
 
-def rows_of_batches(found: dict[str, Any] | None = None) -> "list[Row]":
+def rows_of_batches(found: dict[str, Any] | None = None) -> list[Row]:
     """P x K batches through webdataset's own stages, against webdataset without classes."""
-    from tests.benchmarks.measures import Row
-
     of_plain = (found or class_batches())["of webdataset"]
     return [
         Row("P x K by webdataset, planned, of plain", of_plain["webdataset, planned"], "x", 0.8),
@@ -569,9 +523,7 @@ def rows_of_batches(found: dict[str, Any] | None = None) -> "list[Row]":
     ]
 
 
-def _rows_of_export(found: dict[str, Any]) -> "list[Row]":
-    from tests.benchmarks.measures import Row
-
+def _rows_of_export(found: dict[str, Any]) -> list[Row]:
     written = found["export"]
     table = [
         Row("export, of webdataset", written["of webdataset"], "x", 2),
@@ -587,9 +539,7 @@ def _rows_of_export(found: dict[str, Any]) -> "list[Row]":
     return table
 
 
-def _rows_of_planning(found: dict[str, Any]) -> "list[Row]":
-    from tests.benchmarks.measures import Row
-
+def _rows_of_planning(found: dict[str, Any]) -> list[Row]:
     table = [
         Row(f"memory of a stream reader, {what}", held["megabytes"], "MB", most=300)
         for what, held in found["stream_memory"].items()

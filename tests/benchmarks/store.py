@@ -24,7 +24,7 @@ from PIL import Image
 from hgld.images import decode_rgb
 from hgld.shards import BatchLoader, BatchOptions, ImageLoader, read_index
 from hgld.storage import RemoteFolder
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row
 from tests.benchmarks.shards import make_source, webdataset_of, write_shards
 from tests.object_store import make_bucket, proxy_to, reach, serve_s3
 

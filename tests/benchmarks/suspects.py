@@ -14,7 +14,7 @@ from hgld.config import EvaluateOptions
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.neighbours import embed_splits, find_suspects
 from hgld.evaluate.ranking import mean_classes
-from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row
 
 WORK = Path("work/washington")
 MODEL = "offline:efficientnet-lite0"

@@ -11,7 +11,8 @@ from hgld.ranking.levels import count_levels, look_up, relevance_table, shared_l
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks.cases import embeddings_of, labels_of
 from tests.benchmarks.formulas import metric_stack, metrics_by_cumsum
-from tests.benchmarks.measures import SUITE, Row, agree
+from tests.benchmarks.measures import SUITE, agree
+from tests.benchmarks.meters import Row
 
 
 @pytest.mark.parametrize("layout", ["2", "2half"])

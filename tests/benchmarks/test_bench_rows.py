@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import evaluate_stage, gallery_growth, measures, review_keys, training
-from tests.benchmarks.measures import Row, aim_over_products
+from tests.benchmarks.measures import aim_over_products
+from tests.benchmarks.meters import Row
 
 
 def test_an_aim_is_reached_in_the_direction_of_the_bound() -> None:

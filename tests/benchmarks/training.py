@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -29,10 +29,8 @@ from hgld.tasks import watched_by
 from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
 from hgld.train.runs import RunFolder
-from tests.benchmarks.shards import compare, make_source, write_shards
-
-if TYPE_CHECKING:
-    from tests.benchmarks.measures import Row
+from tests.benchmarks.meters import Row, fastest
+from tests.benchmarks.shards import make_source, write_shards
 
 __all__ = ["cpu_seconds", "loader", "rows", "step"]
 
@@ -56,7 +54,7 @@ def loader(steps: int = 120, side: int = 320) -> dict[str, Any]:
             for way, run in ways.items()
             for length in lengths
         }
-        least = compare(works, cpu_seconds)
+        least = fastest(works, clock=cpu_seconds, warm_up=False)
         start = time.perf_counter()
         _through_loader(data, options, steps)
         wall = time.perf_counter() - start
@@ -133,10 +131,8 @@ def _work(data: TrainingData, batches: list[list[int]]) -> None:
             images[row]
 
 
-def rows() -> "list[Row]":
+def rows() -> list[Row]:
     """As rows of the table, with the bound that they should keep."""
-    from tests.benchmarks.measures import Row
-
     found = loader()
     what = f"training's loader, {found['cores']} processes, of its bare work"
     whole = step()

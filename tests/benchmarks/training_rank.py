@@ -8,7 +8,6 @@ million images are held in memory.
 import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,8 +24,8 @@ from hgld.artifacts import hash_file
 from hgld.config import TrainOptions
 from hgld.model.model_folder import ImageConfig
 from hgld.train.data import TrainingData
-from tests.benchmarks.gallery_growth import SHARD, anonymous_mb, index_rows, watched
-from tests.benchmarks.measures import Row
+from tests.benchmarks.gallery_growth import SHARD, index_rows, watched
+from tests.benchmarks.meters import Row, from_process, status_kb
 
 __all__ = ["rows"]
 
@@ -78,7 +77,7 @@ def train(shards: Path) -> float:
     data = TrainingData.read(shards, OPTIONS)
     data.describe_coverage(OPTIONS)
     for batch in data.loader(CONFIG, OPTIONS).load(range(STEPS)):
-        held = anonymous_mb()
+        held = status_kb("RssAnon") / 1024
         torch.from_numpy(data.labels[batch.planned.rows].astype(np.int64))
     return held
 
@@ -91,9 +90,7 @@ def rows(sizes: tuple[int, ...] = SIZES) -> list[Row]:
         make_shards(folder, SHARD)
         for images in sizes:
             make_shards(folder, images)
-            command = [sys.executable, "-m", __name__, str(folder), str(images)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found.append(json.loads(done.stdout))
+            found.append(from_process("-m", __name__, folder, images))
     table = list[Row]()
     for images, facts in zip(sizes, found, strict=True):
         most = 1000 if images == sizes[-1] else None
