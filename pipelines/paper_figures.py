@@ -26,8 +26,6 @@ from hgld.ranking.curves import gaps_by_batch
 from hgld.ranking.steps import UpperStep, operating_region
 from pipelines.record import commit, machine
 
-__all__ = ["RESULTS", "draw_paper_figures", "measure_paper_figures"]
-
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "pipelines" / "results"
 

@@ -6,46 +6,6 @@ An arm that several experiments have is trained once.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = [
-    "ARC_FACE",
-    "BLACKBOX",
-    "BY_SIZE",
-    "BY_SIZE_MADE",
-    "COS_FACE",
-    "CSL",
-    "FAST_AP",
-    "FROZEN",
-    "HAPPIER",
-    "HAPPIER_F",
-    "HIERARCHICAL_PROXIES",
-    "HI_MUL_CON",
-    "NCA",
-    "NSM",
-    "PROXY_ANCHOR",
-    "ROADMAP",
-    "ROADMAP_PAIR",
-    "ROD_NDCG",
-    "ROD_PAIR",
-    "ROD_RECALL",
-    "SIGMA_NCA",
-    "SIGMA_NSM",
-    "SIGMA_TRIPLET",
-    "SMOOTH_AP",
-    "SMOOTH_H_AP",
-    "SMOOTH_RECALL",
-    "SOFT_BIN",
-    "SUB_CENTER",
-    "SUP_AP",
-    "SUP_CON",
-    "SUP_H_AP",
-    "SUP_RECALL",
-    "SUP_W_AP",
-    "TRIPLET",
-    "WIDE",
-    "XBM",
-    "Arm",
-]
-
 Options = Mapping[str, float | str | tuple[float, ...]]
 FINE, HIERARCHICAL = "mAP@R:landmark", "H-AP"
 

@@ -49,8 +49,6 @@ from pipelines.claims.arms import (
     Arm,
 )
 
-__all__ = ["EXPERIMENTS", "FINE_TUNED", "MADE", "Claim", "Experiment", "better"]
-
 
 @dataclass(frozen=True)
 class Claim:

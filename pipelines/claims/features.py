@@ -30,8 +30,6 @@ from hgld.tasks import track
 from hgld.train.data import TrainingData, number_levels
 from hgld.train.whitening import pca_whitening
 
-__all__ = ["BACKBONE", "DIM", "Photos", "embed", "read_photos", "read_shards"]
-
 BACKBONE = TrainOptions(backbone="offline:efficientnet-lite0", image_size=224)
 TOGETHER = 16
 DIM = 128

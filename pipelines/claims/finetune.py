@@ -18,8 +18,6 @@ from pipelines.claims.features import embed, read_shards
 from pipelines.claims.measures import measure
 from pipelines.claims.runs import Batches
 
-__all__ = ["OPTIONS", "Images", "fine_tune", "measure_images", "read_images"]
-
 OPTIONS = TrainOptions(backbone="offline:efficientnet-lite0", dim=256, image_size=64)
 
 

@@ -24,8 +24,6 @@ from pipelines.claims.features import DIM, Photos
 from pipelines.claims.measures import measure
 from pipelines.claims.runs import Batches
 
-__all__ = ["measure_head", "train_head", "train_network"]
-
 HIDDEN, NETWORK_DIM = 128, 64
 
 

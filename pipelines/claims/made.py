@@ -12,8 +12,6 @@ import torch
 
 from pipelines.claims.features import Photos
 
-__all__ = ["draw_tree"]
-
 CLASSES, GROUPS, SAMPLES = 1200, 20, 10
 DIRECTIONS, FEATURES = 16, 64
 CLASS, NOISE, NUISANCE = 0.7, 0.45, 1.5  # deviations; that of the groups is 1

@@ -7,8 +7,6 @@ from torch import Tensor
 from hgld.ranking.levels import at_least, shared_levels
 from hgld.ranking.metrics import average_precision, decomposability_gap, evaluate
 
-__all__ = ["GAP", "METRICS", "measure"]
-
 LEVELS = ("kind", "supercategory", "landmark")
 METRICS = (
     *("R@1:landmark", "mAP@R:landmark", "mAP@100:landmark"),

@@ -24,8 +24,6 @@ from hgld.train.data import number_levels
 from hgld.train.objective import build_loss
 from pipelines.claims.arms import Arm
 
-__all__ = ["Batches", "Bench", "Budget", "Labelled", "Ledger", "Rates", "leave_out"]
-
 Rates = tuple[float, float]  # of the network or its head, of the proxies
 RATES = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 PROXY_RATES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)

@@ -14,8 +14,6 @@ from scipy import stats
 
 from pipelines.claims.experiments import Claim, Experiment
 
-__all__ = ["BUDGETS", "LEVEL", "judge_all", "measure_claim", "summarise"]
-
 BUDGETS = 3
 LEVEL = 0.05 / BUDGETS  # of a budget: 5 % for even one false verdict in all of them
 Folds = Sequence[Mapping[str, Mapping[str, float]]]  # of each fold: arm -> metric -> mean of seeds

@@ -15,8 +15,6 @@ from pathlib import Path
 
 from tests.benchmarks.meters import Row, from_process, status_kb
 
-__all__ = ["rows"]
-
 ABOUT = ("author", "license", "title", "url")
 
 

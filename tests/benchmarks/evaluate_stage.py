@@ -20,8 +20,6 @@ from tests.benchmarks.memory import above_inputs
 from tests.benchmarks.meters import Row, from_process
 from tests.benchmarks.shards import make_source, write_shards
 
-__all__ = ["rows"]
-
 MODEL = "offline:efficientnet-lite0"
 DIM = 1280
 

@@ -20,8 +20,6 @@ from hgld.ranking.levels import shared_levels
 from tests.benchmarks.cases import embeddings_of, labels_of
 from tests.benchmarks.meters import Row, from_process
 
-__all__ = ["rows"]
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -21,8 +21,6 @@ from pathlib import Path
 
 from tests.benchmarks.meters import Row, from_process, reset_peak, status_kb
 
-__all__ = ["rows"]
-
 SHARES = (0.01, 0.1, 1.0)
 BOUNDS = {
     "collect": (65.0, 1000.0), "label": (60.0, None), "plan": (10.0, 1000.0),

@@ -33,8 +33,6 @@ from hgld.ranking.kernels import device
 from hgld.ranking.rankings import measure
 from tests.benchmarks.meters import Row, from_process, status_kb
 
-__all__ = ["make_gallery", "rank_gallery_file", "rows"]
-
 DIM, QUERIES, PART = 16, 4, 1 << 18
 METRICS = ("H-AP", "NDCG", "ASI", "AP:1", "AP:3", "R@1")
 STEP = 1 << 20

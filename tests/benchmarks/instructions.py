@@ -10,8 +10,6 @@ import sys
 
 from hgld.__main__ import SPINS
 
-__all__ = ["choose", "instructions"]
-
 SETS = {
     "avx2": {
         "ATEN_CPU_CAPABILITY": "avx2",

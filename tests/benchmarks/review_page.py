@@ -33,8 +33,6 @@ from tests.benchmarks.shards import draw_photo
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["Tables", "browse", "make_page", "make_tables", "rows"]
-
 LABELS = Path("labels/gldv2")
 VARIANTS = ("{}", "former {}", "{} complex", "ruined {}", "{} in Japan", "listed {}")
 MORE = ("{}", "{} of the 19th century", "small {}", "{} of Norway", "group of {}s", "{} site")

@@ -14,8 +14,6 @@ import time
 from tests.benchmarks.meters import Row, fastest
 from tests.benchmarks.training import cpu_seconds
 
-__all__ = ["rows"]
-
 PIPELINE = "pipelines/quickstart.toml"
 
 

@@ -28,8 +28,6 @@ from tests.benchmarks.meters import Row
 from tests.benchmarks.shards import make_source, webdataset_of, write_shards
 from tests.object_store import make_bucket, proxy_to, reach, serve_s3
 
-__all__ = ["rows"]
-
 ROUND_TRIP_S = 0.02
 ROUNDS = 2
 BATCH = BatchOptions(classes_per_batch=8, images_per_class=4)

@@ -32,8 +32,6 @@ from hgld.train.runs import RunFolder
 from tests.benchmarks.meters import Row, fastest
 from tests.benchmarks.shards import make_source, write_shards
 
-__all__ = ["cpu_seconds", "loader", "rows", "step"]
-
 CONFIG = ImageConfig("none", "none", 8, 224, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")
 BATCH = 64
 Way = Callable[[TrainingData, TrainOptions, int], None]

@@ -27,8 +27,6 @@ from hgld.train.data import TrainingData
 from tests.benchmarks.gallery_growth import SHARD, index_rows, watched
 from tests.benchmarks.meters import Row, from_process, status_kb
 
-__all__ = ["rows"]
-
 SIZES = (16_000_000, 20_000_000, 40_000_000)  # divisible by SHARD
 STEPS = 50
 OPTIONS = TrainOptions(classes_per_batch=64, images_per_class=4, image_size=32)
