@@ -30,6 +30,7 @@ from hgld.storage import join_location
 from hgld.train.ranks import ALONE, Ranks
 
 REVISION = 2  # of the trainer; raised when the same options give another model
+WARM_UP_REVISION = 3  # of runs with warmup_steps, whose momentum began in the warm-up before
 
 # The options of the first release always count; a later option counts only if it differs from
 # its default, so that the fingerprint of a run from before the option stays the same.
@@ -89,7 +90,7 @@ class TrainingData:
             "shards": hash_file(self.folder / "manifest.json"),
             "options": _decisive(options, FIRST_OPTIONS, {"defaults", "runs", "seeds"}),
             "run": decisive,
-            "revision": REVISION,
+            "revision": WARM_UP_REVISION if run.warmup_steps else REVISION,
         }
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

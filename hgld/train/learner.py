@@ -51,7 +51,7 @@ def set_rates(optimizers: list[Optimizer], run: RunOptions, step: int) -> None:
 def learning_rate(run: RunOptions, part: Part, step: int) -> float:
     """Learning rate of a part in a step, counted from 0.
 
-    During warm-up the backbone's rate is 0 and the other parts have their full rate; the schedule
+    During warm-up the backbone is frozen and the other parts have their full rate; the schedule
     starts after it, as in the authors' code. Milestones count from the start of the run.
 
     Example:
@@ -72,6 +72,19 @@ def learning_rate(run: RunOptions, part: Part, step: int) -> float:
     low = run.proxy_min_lr if part == "proxies" else run.min_lr
     share = (step - run.warmup_steps) / (run.steps - run.warmup_steps)
     return low + (peak - low) * (0.5 * (1 + math.cos(math.pi * share)))
+
+
+def freeze_backbone(optimizers: list[Optimizer]) -> None:
+    """Remove the backbone's gradients, so that a step changes neither weights nor moments.
+
+    At a rate of 0 the gradients of the warm-up would enter momentum and Adam's means, and move the
+    backbone after it.
+    """
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            if group["part"] == "backbone":
+                for parameter in group["params"]:
+                    parameter.grad = None
 
 
 def _group(part: Part, parameters: list[nn.Parameter], run: RunOptions) -> list[dict[str, Any]]:
@@ -167,6 +180,8 @@ class Learner:
         except RuntimeError as error:
             raise self._explain(error, len(images)) from None
         began = perf_counter()
+        if step < self.run.warmup_steps:
+            freeze_backbone(self.optimizers)
         for optimizer in self.optimizers:
             self.scaler.step(optimizer)
         self.scaler.update()

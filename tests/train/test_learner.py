@@ -182,6 +182,22 @@ def test_a_memory_that_starts_late_is_empty_until_then() -> None:
     assert kept == [0, 0, 8, 12]
 
 
+def test_momentum_of_the_backbone_begins_after_the_warm_up() -> None:
+    run = RunOptions(
+        loss="SupAP", optimizer="sgd", lr=0.1, schedule="constant", warmup_steps=3, weight_decay=0
+    )
+    learner = learner_of(run)
+    for part in (learner.model, learner.criterion):
+        part.float()
+    weight = next(learner.model.backbone.parameters())
+    before = weight.detach().clone()
+    for step in range(4):
+        assert torch.equal(weight, before)
+        learner.learn(step, pixels(), torch.from_numpy(LABELS[ROWS]), torch.arange(8))
+    # Nesterov's first step is 1 + 0.9 times the gradient
+    torch.testing.assert_close(weight.detach(), before - 0.1 * 1.9 * weight.grad)
+
+
 def test_one_graph_through_model_and_loss_gives_the_same() -> None:
     run = RunOptions(loss="HAPPIER")
     learner = learner_of(run)
