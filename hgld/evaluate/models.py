@@ -101,9 +101,17 @@ class Model:
             facts += " one call at a time"  # earlier embeddings may be those of another photo
             # functions of one file may build networks of the same weights, such as two poolings
             facts += f" {self.source.rpartition(':')[2]}"
+        if self.kind == "timm" and self._is_squeezed_and_cropped():
+            facts += " squeezed and cropped"  # earlier embeddings are of the whole photo
         if self.preparation:
             facts += f" {json.dumps(self.preparation, sort_keys=True)}"
         return sha256(facts.encode()).hexdigest()
+
+    def _is_squeezed_and_cropped(self) -> bool:
+        from hgld.model.backbones import pretrained_view
+
+        with self._in_its_option():
+            return isinstance(pretrained_view(self.source).eval_resize, tuple)
 
     def _digest(self) -> str:
         if self.kind == "python":

@@ -103,15 +103,24 @@ def pretrained_view(backbone: str, image_size: int | None = None) -> TrainOption
 
     Raises:
         MissingWeights: the weights are neither here nor can be downloaded.
-        UsageError: timm has no such model.
+        UsageError: timm has no such model, or one whose photos have a border or are no squares.
     """
-    config = timm.get_pretrained_cfg(find_backbone(TrainOptions(backbone=backbone))[0])
+    architecture = find_backbone(TrainOptions(backbone=backbone))[0]
+    config = timm.get_pretrained_cfg(architecture)
     assert config is not None  # find_backbone would have raised
-    side = image_size or int(config.input_size[-1])
-    if config.crop_mode == "squash":
-        return TrainOptions(backbone=backbone, image_size=side)
+    height, width = config.input_size[1:]
+    if config.crop_mode == "border" or height != width:
+        raise UsageError(
+            f"train.backbone: timm shows {architecture} photos of {height} x {width} pixels, with "
+            "a border or distorted, which hgld does not do; bring the network and timm's transform "
+            "as python:FILE.py:FUNCTION"
+        )
+    side = image_size or int(width)
     resize = floor(side / config.crop_pct)
-    return TrainOptions(backbone=backbone, image_size=side, eval_resize=resize, eval_crop=side)
+    if config.crop_mode == "squash" and resize == side:
+        return TrainOptions(backbone=backbone, image_size=side)
+    size = (resize, resize) if config.crop_mode == "squash" else resize
+    return TrainOptions(backbone=backbone, image_size=side, eval_resize=size, eval_crop=side)
 
 
 def _require_architecture(name: str) -> None:

@@ -1,5 +1,6 @@
 import shutil
 import sys
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 
@@ -112,6 +113,19 @@ def test_a_timm_model_sees_photos_as_timm_shows_them(
     expected = F.normalize(features, dim=-1).numpy()
     np.testing.assert_allclose(embeddings_of(tmp_path), expected, atol=2e-3)  # resized as bytes
     assert (embeddings_of(tmp_path) * expected).sum(1).min() > 0.99999
+
+
+def test_a_model_that_squeezes_and_crops_has_another_key_than_before(tmp_path: Path) -> None:
+    """Kept embeddings of the whole photo are left; those of other models stay valid."""
+    (tmp_path / "weights").touch()
+    names = ("dm_nfnet_f0", "vit_base_patch16_siglip_224", "resnet50")
+    sources = {name: f"timm:{name}/{tmp_path}/weights" for name in names}
+    found = {model.name: model for model in find_models(sources, tmp_path)}
+    kept = sha256(f"timm {names[0]} {hash_file(tmp_path / 'weights')}".encode()).hexdigest()
+    assert found[names[0]].key() != kept
+    for name in names[1:]:
+        whole = f"timm {name} {hash_file(tmp_path / 'weights')}"
+        assert found[name].key() == sha256(whole.encode()).hexdigest()
 
 
 def test_given_embeddings_are_measured_as_the_model_that_made_them(

@@ -10,13 +10,20 @@ import timm
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from timm.data import create_transform, resolve_data_config
 from torch import Tensor
 
 from hgld.artifacts import hash_file
 from hgld.config import TrainOptions
 from hgld.errors import MissingWeights, UsageError
 from hgld.model import build_image_model
-from hgld.model.backbones import create_backbone, find_backbone, name_lite0_weights
+from hgld.model.backbones import (
+    create_backbone,
+    find_backbone,
+    name_lite0_weights,
+    pretrained_view,
+)
+from hgld.model.model_folder import ImageConfig
 from hgld.model.transforms import evaluation_transform
 
 LITE0 = TrainOptions(backbone="offline:efficientnet-lite0")
@@ -139,6 +146,50 @@ def test_weights_of_another_backbone_are_refused(tmp_path: Path) -> None:
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "weights.pth")
     with pytest.raises(MissingWeights, match="cannot be loaded as weights of test_resnet"):
         create_backbone("test_resnet", 64, tmp_path / "weights.pth")
+
+
+def test_photos_are_prepared_as_for_the_pretrained_model(tmp_path: Path) -> None:
+    """Each way of timm's pretrained models to resize and crop, on a photo that is no square."""
+    file = tmp_path / "weights"
+    file.touch()
+    photo = Image.radial_gradient("L").convert("RGB").resize((90, 61))
+    configs = {name: timm.get_pretrained_cfg(name) for name in timm.list_pretrained()}
+    ways = {
+        (c.input_size, c.crop_pct, c.crop_mode): (name, c)
+        for name, c in configs.items()
+        if c.crop_mode != "border" and c.input_size[1] == c.input_size[2] <= 384
+    }
+    assert {("squash", 0.95), ("squash", 1.0), ("center", 0.875)} <= {w[:0:-1] for w in ways}
+    for name, config in ways.values():
+        view = pretrained_view(f"{name}/{file}")
+        own = evaluation_transform(config_of(view, config))
+        theirs = create_transform(**resolve_data_config(pretrained_cfg=config.to_dict()))
+        torch.testing.assert_close(own(photo), theirs(photo), msg=name)
+
+
+def config_of(view: TrainOptions, timms: timm.models.PretrainedCfg) -> ImageConfig:
+    return ImageConfig(
+        backbone=view.backbone,
+        architecture="",
+        dim=None,
+        image_size=view.image_size,
+        mean=timms.mean,
+        std=timms.std,
+        interpolation=timms.interpolation,
+        freeze_batch_norm=False,
+        pretrained_sha256="",
+        eval_resize=view.eval_resize,
+        eval_crop=view.eval_crop,
+    )
+
+
+def test_a_model_of_photos_with_a_border_is_refused(tmp_path: Path) -> None:
+    """A newer version of timm may have other models of this kind."""
+    configs = {name: timm.get_pretrained_cfg(name) for name in timm.list_pretrained()}
+    name = next(n for n, config in configs.items() if config.crop_mode == "border")
+    (tmp_path / "weights").touch()
+    with pytest.raises(UsageError, match=rf"timm shows {name} photos of .* with a border or"):
+        pretrained_view(f"{name}/{tmp_path}/weights")
 
 
 def test_weights_out_of_reach_fail_at_once_and_name_the_way_out() -> None:
