@@ -85,7 +85,9 @@ def main() -> None:
     code = guarded(app)
     ignore_requests()  # as Python ends, any other handler is undone
     _wait_for_threads()
-    if "duckdb" not in sys.modules:  # it reports each of its objects that is not found then
+    if "duckdb" in sys.modules:
+        gc.unfreeze()  # it reports each of its objects that Python does not find as it ends
+    else:
         gc.freeze()  # else Python searches all objects for garbage as it ends: with torch for 1.5 s
     sys.exit(guarded(_flush) or code)
 

@@ -412,9 +412,11 @@ def test_a_command_ends_without_a_search_for_garbage() -> None:
 
 
 def test_duckdb_reports_nothing_as_a_command_ends() -> None:
-    code = "from hgld import cli; import duckdb; cli.app = duckdb.connect; cli.main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    code = "from hgld import cli; import duckdb{}; cli.app = duckdb.connect; cli.main()"
+    for frozen in ("", ", gc; gc.freeze()"):  # as after the import of a later stage
+        ended = [sys.executable, "-c", code.format(frozen)]
+        done = subprocess.run(ended, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 RAISE = "raise KeyboardInterrupt"
