@@ -74,17 +74,21 @@ def learning_rate(run: RunOptions, part: Part, step: int) -> float:
     return low + (peak - low) * (0.5 * (1 + math.cos(math.pi * share)))
 
 
-def freeze_backbone(optimizers: list[Optimizer]) -> None:
-    """Remove the backbone's gradients, so that a step changes neither weights nor moments.
+def freeze_backbone(optimizers: list[Optimizer]) -> list[Optimizer]:
+    """Remove the backbone's gradients; return the optimisers that have others.
 
-    At a rate of 0 the gradients of the warm-up would enter momentum and Adam's means, and move the
-    backbone after it.
+    A step then changes neither its weights nor its moments: at a rate of 0 the gradients of the
+    warm-up would enter momentum and Adam's means, and move the backbone after it.
     """
+    moved = []
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            if group["part"] == "backbone":
-                for parameter in group["params"]:
-                    parameter.grad = None
+        frozen = [group for group in optimizer.param_groups if group["part"] == "backbone"]
+        for group in frozen:
+            for parameter in group["params"]:
+                parameter.grad = None
+        if len(frozen) < len(optimizer.param_groups):
+            moved.append(optimizer)
+    return moved
 
 
 def _group(part: Part, parameters: list[nn.Parameter], run: RunOptions) -> list[dict[str, Any]]:
@@ -180,11 +184,12 @@ class Learner:
         except RuntimeError as error:
             raise self._explain(error, len(images)) from None
         began = perf_counter()
-        if step < self.run.warmup_steps:
-            freeze_backbone(self.optimizers)
-        for optimizer in self.optimizers:
+        warms_up = step < self.run.warmup_steps
+        moved = freeze_backbone(self.optimizers) if warms_up else self.optimizers
+        for optimizer in moved:
             self.scaler.step(optimizer)
-        self.scaler.update()
+        if moved:
+            self.scaler.update()
         self.optimizer_s = perf_counter() - began
         return loss
 

@@ -198,6 +198,19 @@ def test_momentum_of_the_backbone_begins_after_the_warm_up() -> None:
     torch.testing.assert_close(weight.detach(), before - 0.1 * 1.9 * weight.grad)
 
 
+@pytest.mark.parametrize("loss", ["SupAP", "NormSoftmax"])
+def test_an_optimiser_of_the_backbone_alone_waits_for_the_warm_up(loss: LossName) -> None:
+    """Without a projection; GradScaler refuses an optimiser without gradients."""
+    options = OPTIONS.model_copy(update={"dim": None, "precision": "fp16"})
+    run = RunOptions(loss=loss, optimizer="sgd", proxy_optimizer="adam", warmup_steps=1)
+    model = build_image_model(options).train()
+    learner = Learner(model, build_loss(run, LABELS, model.dim, 0), 3, options, run)
+    before = deepcopy(model.state_dict())
+    learner.learn(0, pixels(), torch.from_numpy(LABELS[ROWS]), torch.arange(8))
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, before[name]), name
+
+
 def test_one_graph_through_model_and_loss_gives_the_same() -> None:
     run = RunOptions(loss="HAPPIER")
     learner = learner_of(run)
