@@ -63,12 +63,9 @@ def kernel(function: Callable[..., Any], allocates: bool = True) -> Callable[...
     except RuntimeError:  # no writable folder
         if not shipped._load_index():
             _warn_uncached()
-    file = getattr(found._cache, "_cache_file", None)
-    if file is not None:
-        # numba's own stamp covers one file only
-        file._source_stamp = STAMP
-        # compared before numba unpickles the rest, which would fail on a renamed class
-        file._version = f"{numba.__version__} {STAMP}"
+    if hasattr(found._cache, "_cache_file"):
+        place = found._cache.cache_path, found._cache._impl.filename_base
+        found._cache._cache_file = _KernelFile(*place, numba.__version__, STAMP)
     load_kept, compile_one = found._cache.load_overload, found.compile
 
     def load(signature: Any, target: Any) -> Any:
@@ -100,11 +97,31 @@ def bare_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 def machine_code(function: Callable[..., Any], folder: Path) -> Any:
     """Return numba's store of a kernel's machine code, by signature, in a folder of one level."""
     name = f"{function.__module__}.{function.__qualname__}"
-    store = IndexDataCacheFile(str(folder), name, STAMP)  # type: ignore[no-untyped-call]
-    # It calls functions of Python and numba, and of SVML if numba finds that; compared as above.
+    # It calls functions of Python and numba, and of SVML if numba finds that.
     parts = numba.__version__, sysconfig.get_config_var("SOABI"), SETTINGS.USING_SVML, STAMP
-    store._version = " ".join(map(str, parts))
-    return store
+    return _KernelFile(str(folder), name, *parts)
+
+
+class _KernelFile(IndexDataCacheFile):
+    """numba's store of a kernel; a file that was damaged, as by a power cut, counts as missing."""
+
+    def __init__(self, folder: str, name: str, *version: object) -> None:
+        # numba's own stamp covers one file only
+        super().__init__(folder, name, STAMP)  # type: ignore[no-untyped-call]
+        # compared before numba unpickles the rest, which would fail on a renamed class
+        self._version = " ".join(map(str, version))
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()  # type: ignore[no-untyped-call]
+        except Exception:  # pickle raises many types
+            return {}
+
+    def _load_data(self, name: str) -> Any:
+        try:
+            return super()._load_data(name)  # type: ignore[no-untyped-call]
+        except Exception:
+            return None
 
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,6 +93,20 @@ def test_a_kernel_of_another_python_is_compiled(wheel: Path, monkeypatch) -> Non
     assert is_compiled(wheel)
 
 
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+def test_a_damaged_kernel_is_compiled_again(wheel: Path, ending: str) -> None:
+    def cut(folder: str) -> None:
+        (file,) = (wheel / folder).rglob(f"*.{ending}")
+        file.write_bytes(file.read_bytes()[:-1])
+
+    cut("wheel")
+    assert is_compiled(wheel)
+    cut("empty")
+    for hits in (0, 1):
+        _, found = new_kernels()
+        assert found(3.0) == 0.75 and sum(found.stats.cache_hits.values()) == hits
+
+
 def test_kernels_of_the_wheel_need_no_writable_folder(wheel: Path, monkeypatch) -> None:
     monkeypatch.setattr(config, "CACHE_LOCATOR_CLASSES", "IPythonCacheLocator")  # finds none
     assert new_kernels()[1](3.0) == 0.75  # a warning would be an error
