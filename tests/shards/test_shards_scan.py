@@ -2,6 +2,7 @@ import io
 import json
 import os
 import shlex
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -477,6 +478,17 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x-0.tar")
     with pytest.raises(InvalidData, match=r"x-0\.tar: not a regular file"):
         index_shards(tmp_path)
+
+
+def test_a_photo_that_tar_has_stored_as_a_hard_link_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(draw(0, (4, 3)))
+    (tmp_path / "b.jpg").hardlink_to(tmp_path / "a.jpg")
+    command = ["tar", "-C", tmp_path, "-cf", tmp_path / "x-0.tar", "a.jpg", "b.jpg"]
+    subprocess.run(command, check=True)
+    with pytest.raises(InvalidData, match=r"x-0\.tar: 'b\.jpg' is a hard link at byte \d+, which"):
+        list(scan_tar(tmp_path / "x-0.tar"))
+    subprocess.run([*command, "--hard-dereference"], check=True)
+    assert [member.name for member in scan_tar(tmp_path / "x-0.tar")] == ["a.jpg", "b.jpg"]
 
 
 def test_a_tar_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
