@@ -4,10 +4,12 @@ Data sets name classes in the line of each image or in a separate table. Each re
 files to this form, so that later code does not depend on the data set.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -89,6 +91,22 @@ def read_text(path: Path, what: str) -> str:
         return require_file(path, what).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidData(f"{path}: not UTF-8 text; expected {what}; unpack it again") from None
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Return the document of a required file.
+
+    Raises:
+        InvalidData: it is missing, not UTF-8, or not JSON.
+    """
+    text = read_text(path, what)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidData(
+            f"{path}: not a JSON document ({error}); expected {what}; the file is truncated or "
+            "another one, get it again"
+        ) from None
 
 
 def require_apart(lines: pd.DataFrame, noun: str, column: str = "landmark_id") -> None:

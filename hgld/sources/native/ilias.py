@@ -10,7 +10,6 @@ YFCC100M (``index``), which show none of the objects: one further class at every
 benchmark reports mAP@1000. It has nothing to train on.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,7 +20,7 @@ import pandas as pd
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.shards.tar import list_stems
-from hgld.sources.listing import Listing, read_text
+from hgld.sources.listing import Listing, read_json, read_text
 from hgld.words import single_blanks
 
 LEVELS = ("domain", "category", "subcategory", "object")
@@ -72,16 +71,16 @@ def _read_texts(source: Path) -> dict[str, str]:
 def _read_taxonomy(source: Path) -> tuple[str, dict[str, tuple[str, str, str]]]:
     """Return the name of the file, and object -> its classes, qualified by those above them."""
     name = next((name for name in TAXONOMY if (source / name).is_file()), TAXONOMY[0])
-    text = read_text(source / name, "the taxonomy of the objects, from misc/ of the repository")
+    document = read_json(source / name, "the taxonomy of the objects, from misc/ of the repository")
     try:
         return name, {
             str(item): (domain, f"{domain}/{category}", f"{domain}/{category}/{finer}")
-            for domain, categories in json.loads(text).items()
+            for domain, categories in document.items()
             for category, finest in categories.items()
             for finer, objects in finest.items()
             for item in objects
         }
-    except (ValueError, AttributeError, TypeError) as error:
+    except (AttributeError, TypeError) as error:
         raise InvalidData(
             f"{source / name}: not the taxonomy ({error}); expected JSON of three levels, the last "
             "with lists of objects; get it again"

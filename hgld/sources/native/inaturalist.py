@@ -7,7 +7,6 @@ files have the photographers and the ranks above the species. "base" has the 13 
 above the species, "full" the six ranks from kingdom to genus.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pandas as pd
 from hgld.config import SourceOptions
 from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData
-from hgld.sources.listing import Listing, read_words, require_apart, require_file
+from hgld.sources.listing import Listing, read_json, read_lists, require_apart
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 ABOVE = {"full": RANKS, "base": ("supercategory",)}
@@ -30,20 +29,13 @@ def read(source: Path, options: SourceOptions) -> Listing:
             category is in both lists.
     """
     own = options.inaturalist
-    documents = [_read_json(source / name) for name in own.annotations]
+    documents = [_read_annotations(source / name) for name in own.annotations]
     levels = (*ABOVE[own.levels], "species")
     classes = _classes(documents[0], source / own.annotations[0], levels)
-    lists = {"train": own.train_list, "evaluation": own.test_list}
+    lists = {own.train_list: "train", own.test_list: "evaluation"}
     what = "a path a line, the retrieval split of Brown et al. 2020"
-    images = pd.concat(
-        [
-            read_words(path := source / name, {"path": "text"}, what).assign(
-                split=split, file=path.name
-            )
-            for split, name in lists.items()
-        ],
-        ignore_index=True,
-    )
+    images = read_lists(source, lists, {"path": "text"}, what)
+    images["file"] = images["file"].map(lambda file: Path(file).name)
     images["landmark_id"] = _categories(images, classes)
     require_apart(images, "category")
     credit = pd.concat(_credit_of(document) for document in documents)
@@ -51,14 +43,12 @@ def read(source: Path, options: SourceOptions) -> Listing:
     return Listing(images.join(credit, on="path"), classes, levels)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    require_file(path, "the annotations of the data set")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidData(f"{path}: not a JSON document ({error}); unpack it again") from None
+def _read_annotations(path: Path) -> dict[str, Any]:
+    document = read_json(path, "the annotations of the data set")
     if not isinstance(document, dict) or not {"images", "categories"} <= document.keys():
-        raise InvalidData(f"{path}: expected a JSON object with images and categories")
+        raise InvalidData(
+            f"{path}: expected a JSON object with images and categories; get it again"
+        )
     return document
 
 
@@ -69,7 +59,7 @@ def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> p
     if missing:
         raise InvalidData(
             f"{path}: its categories have no '{missing[0]}'; expected the file of 2018, whose "
-            "categories hold the ranks from kingdom to genus"
+            "categories hold the ranks from kingdom to genus; get it again"
         )
     names = table["name"].astype("str")
     table["species"] = names.where(

@@ -8,7 +8,6 @@ benchmark reports mMP@5 and R@1, as means over the domains (``evaluate.mean_over
 of training, validation and test are kept apart, since each counts from 0.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pandas as pd
 
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.listing import Listing, read_text
+from hgld.sources.listing import Listing, read_json
 
 LEVELS = ("domain", "class")
 DOMAINS = (
@@ -71,16 +70,9 @@ def _read_domain(source: Path, domain: str) -> Iterator[dict[str, object]]:
 
 def _entries(path: Path) -> Iterator[tuple[str, int]]:
     """Yield path and class of each entry; the first one, if it has several."""
-    text = read_text(path, "the photos of a split")
-    try:
-        entries = json.loads(text)
-        if not isinstance(entries, list) or not entries:
-            raise ValueError("no list")
-    except (ValueError, RecursionError) as error:
-        raise InvalidData(
-            f"{path}: not a list of photos ({error}); the file is truncated or another one, get it "
-            "again"
-        ) from None
+    entries = read_json(path, "a list of the photos of a split")
+    if not isinstance(entries, list) or not entries:
+        raise InvalidData(f"{path}: no list of photos; expected one for each split; get it again")
     for number, entry in enumerate(entries, start=1):
         image = entry.get("path") if isinstance(entry, dict) else None
         found = entry.get("class_id") if isinstance(entry, dict) else None
