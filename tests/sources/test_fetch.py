@@ -3,7 +3,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import md5
 from pathlib import Path
@@ -34,10 +34,37 @@ from tests.sources.small_disk import asked_of_read_only, small_disk
 TAR = Random(0).randbytes(300_000)
 
 
+@dataclass
+class Site:
+    """A server of files, and the run that fetches from it."""
+
+    url: str
+    files: Files
+    context: StageContext
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.context)
+
+    def fetch(self, *downloads: Download) -> None:
+        """Fetch these, or the two tars and the CSV."""
+        fetch_files(options=options(self.url, *downloads), context=self.context)
+
+    def content(self) -> dict[str, bytes]:
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return {
+            path.relative_to(self.folder).as_posix(): path.read_bytes()
+            for path in found
+            if path.name != ".fetch.lock"
+        }
+
+
 @pytest.fixture
-def files() -> Files:
+def site(context: StageContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """Two tars with their MD5s and a CSV without."""
-    return Files(
+    monkeypatch.setattr(download, "PAUSE_S", 0.01)
+    monkeypatch.setattr(download, "BLOCK_BYTES", 10_000)
+    files = Files(
         {
             "meta/train.csv": b"id,url\n",
             "train/images_000.tar": TAR,
@@ -46,14 +73,8 @@ def files() -> Files:
             "md5/images_001.txt": md5(TAR[::-1]).hexdigest().upper().encode(),
         }
     )
-
-
-@pytest.fixture
-def url(files: Files, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(download, "PAUSE_S", 0.01)
-    monkeypatch.setattr(download, "BLOCK_BYTES", 10_000)
-    with serve_files(files) as base:
-        yield base
+    with serve_files(files) as url:
+        yield Site(url, files, context)
 
 
 def options(url: str, *downloads: Download) -> FetchOptions:
@@ -63,193 +84,161 @@ def options(url: str, *downloads: Download) -> FetchOptions:
         megabytes=0.3,
         md5_url="md5/images_{number:03d}.txt",
     )
-    listed = downloads or (Download(url="meta/train.csv", megabytes=0.001), tars)
-    return FetchOptions(base_url=url, downloads=listed)
+    return FetchOptions(base_url=url, downloads=downloads or (table(), tars))
 
 
-def content(context: StageContext) -> dict[str, bytes]:
-    folder = folder_of(context)
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".fetch.lock")
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+def table(megabytes: float = 0.001, columns: tuple[str, ...] = ()) -> Download:
+    """The CSV, which has no MD5."""
+    return Download(url="meta/train.csv", megabytes=megabytes, columns=columns)
 
 
-def test_all_files_arrive_and_nothing_else_stays(
-    files: Files, url: str, context: StageContext
-) -> None:
-    fetch_files(options=options(url), context=context)
+def test_all_files_arrive_and_nothing_else_stays(site: Site) -> None:
+    site.fetch()
     names = ("meta/train.csv", "train/images_000.tar", "train/images_001.tar")
-    assert content(context) == {name: files.data[name] for name in names}
+    assert site.content() == {name: site.files.data[name] for name in names}
 
 
-def test_a_second_run_asks_for_nothing(files: Files, url: str, context: StageContext) -> None:
-    fetch_files(options=options(url), context=context)
-    files.asked.clear()
-    fetch_files(options=options(url), context=context)
-    assert files.asked == []
+def test_a_second_run_asks_for_nothing(site: Site) -> None:
+    site.fetch()
+    site.files.asked.clear()
+    site.fetch()
+    assert site.files.asked == []
 
 
 def test_a_version_that_a_kill_left_behind_a_finished_file_goes_with_the_next_run(
-    url: str, context: StageContext
+    site: Site,
 ) -> None:
-    fetch_files(options=options(url), context=context)
-    whole = content(context)
-    for note in (context.state / "fetched").iterdir():
+    site.fetch()
+    whole = site.content()
+    for note in (site.context.state / "fetched").iterdir():
         note.unlink()
-    (folder_of(context) / "train/images_000.tar.part.version").write_text("1")
-    fetch_files(options=options(url), context=context)
-    assert content(context) == whole
+    (site.folder / "train/images_000.tar.part.version").write_text("1")
+    site.fetch()
+    assert site.content() == whole
 
 
-def test_a_second_fetch_into_a_folder_at_a_time_is_refused(
-    files: Files, url: str, context: StageContext
-) -> None:
-    folder_of(context).mkdir()
+def test_a_second_fetch_into_a_folder_at_a_time_is_refused(site: Site) -> None:
+    site.folder.mkdir()
     says = r"^\S*source: another process fetches into .* \(process \d+ on .*\); wait for it, or "
-    with hold(folder_of(context) / ".fetch.lock"), pytest.raises(HgldError, match=says):
-        fetch_files(options=options(url), context=context)
-    assert files.asked == []
-    fetch_files(options=options(url), context=context)
+    with hold(site.folder / ".fetch.lock"), pytest.raises(HgldError, match=says):
+        site.fetch()
+    assert site.files.asked == []
+    site.fetch()
 
 
-def test_a_folder_that_cannot_be_written_serves_if_it_has_all_files(
-    files: Files, url: str, context: StageContext
-) -> None:
-    fetch = partial(fetch_files, options=options(url), context=context)
-    assert asked_of_read_only(fetch, folder_of(context), files) == []
+def test_a_folder_that_cannot_be_written_serves_if_it_has_all_files(site: Site) -> None:
+    fetch = partial(fetch_files, options=options(site.url), context=site.context)
+    assert asked_of_read_only(fetch, site.folder, site.files) == []
 
 
-def test_a_file_of_a_persons_own_is_checked_once_and_kept(
-    files: Files, url: str, context: StageContext
-) -> None:
-    own = folder_of(context) / "train/images_000.tar"
+def test_a_file_of_a_persons_own_is_checked_once_and_kept(site: Site) -> None:
+    own = site.folder / "train/images_000.tar"
     own.parent.mkdir(parents=True)
     own.write_bytes(TAR)
-    fetch_files(options=options(url), context=context)
-    assert "train/images_000.tar" not in {path for path, _ in files.asked}
+    site.fetch()
+    assert "train/images_000.tar" not in {path for path, _ in site.files.asked}
 
 
-def test_a_wrong_file_that_is_there_is_loaded_anew(
-    files: Files, url: str, context: StageContext
-) -> None:
-    own = folder_of(context) / "train/images_000.tar"
+def test_a_wrong_file_that_is_there_is_loaded_anew(site: Site) -> None:
+    own = site.folder / "train/images_000.tar"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"not it")
-    fetch_files(options=options(url), context=context)
+    site.fetch()
     assert own.read_bytes() == TAR
 
 
-def test_a_connection_that_is_cut_goes_on_where_it_stopped(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.cuts["train/images_000.tar"] = [100_000, 50_000, 300_000]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
-    ranges = [asked for path, asked in files.asked if path == "train/images_000.tar"]
+def test_a_connection_that_is_cut_goes_on_where_it_stopped(site: Site) -> None:
+    site.files.cuts["train/images_000.tar"] = [100_000, 50_000, 300_000]
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
+    ranges = [asked for path, asked in site.files.asked if path == "train/images_000.tar"]
     assert ranges == ["", "bytes=100000-", "bytes=150000-"]
 
 
-def test_a_run_that_gave_up_is_resumed_by_the_next(
-    files: Files, url: str, context: StageContext
-) -> None:
+def test_a_run_that_gave_up_is_resumed_by_the_next(site: Site) -> None:
     path = "train/images_000.tar"
-    files.cuts[path] = [100_000, *[0] * 4]
+    site.files.cuts[path] = [100_000, *[0] * 4]
     with pytest.raises(Resumable, match=r"images_000\.tar: .*run the same command again"):
-        fetch_files(options=options(url), context=context)
-    assert not (folder_of(context) / path).exists()
-    files.asked.clear()
-    fetch_files(options=options(url), context=context)
-    assert (path, "bytes=100000-") in files.asked
-    assert content(context)[path] == TAR
+        site.fetch()
+    assert not (site.folder / path).exists()
+    site.files.asked.clear()
+    site.fetch()
+    assert (path, "bytes=100000-") in site.files.asked
+    assert site.content()[path] == TAR
 
 
-def test_a_file_without_md5_whose_length_no_one_states_is_named_in_a_note(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.lengths, notes = False, []
+def test_a_file_without_md5_whose_length_no_one_states_is_named_in_a_note(site: Site) -> None:
+    site.files.lengths, notes = False, []
     with watched_by(None, notes.append):
-        fetch_files(options=options(url), context=context)
+        site.fetch()
     (note,) = [note for note in notes if "states neither length nor MD5" in note]
-    assert note.startswith(f"{url}meta/train.csv: ")
+    assert note.startswith(f"{site.url}meta/train.csv: ")
 
 
-def test_an_empty_file_is_not_the_one_that_is_meant(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.data["meta/train.csv"] = b""
+def test_an_empty_file_is_not_the_one_that_is_meant(site: Site) -> None:
+    site.files.data["meta/train.csv"] = b""
     with pytest.raises(InvalidData, match=r"train\.csv: is empty; nothing of it is kept"):
-        fetch_files(options=options(url), context=context)
+        site.fetch()
 
 
-def test_a_partial_file_of_an_older_version_is_not_continued(
-    files: Files, url: str, context: StageContext
-) -> None:
+def test_a_partial_file_of_an_older_version_is_not_continued(site: Site) -> None:
     path = "meta/train.csv"
-    files.data[path], files.cuts[path] = b"a" * 1000, [400, *[0] * 4]
+    site.files.data[path], site.files.cuts[path] = b"a" * 1000, [400, *[0] * 4]
     with pytest.raises(Resumable):
-        fetch_files(options=options(url), context=context)
-    files.data[path] = b"b" * 1000
-    fetch_files(options=options(url), context=context)
-    assert content(context)[path] == b"b" * 1000
+        site.fetch()
+    site.files.data[path] = b"b" * 1000
+    site.fetch()
+    assert site.content()[path] == b"b" * 1000
 
 
-def test_a_server_without_versions_sends_the_whole_file_again(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.tags, files.cuts["train/images_000.tar"] = False, [100_000]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
+def test_a_server_without_versions_sends_the_whole_file_again(site: Site) -> None:
+    site.files.tags, site.files.cuts["train/images_000.tar"] = False, [100_000]
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
 
 
-def test_a_partial_file_that_was_complete_already_gets_its_name(
-    files: Files, url: str, context: StageContext
-) -> None:
-    part = folder_of(context) / "train/images_000.tar.part"
+def test_a_partial_file_that_was_complete_already_gets_its_name(site: Site) -> None:
+    part = site.folder / "train/images_000.tar.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(TAR)
     part.with_name(part.name + ".version").write_text(f'"{md5(TAR).hexdigest()}"')
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
 
 
-def test_a_busy_server_is_asked_again(files: Files, url: str, context: StageContext) -> None:
-    files.statuses["meta/train.csv"] = [503, 429]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["meta/train.csv"] == b"id,url\n"
+def test_a_busy_server_is_asked_again(site: Site) -> None:
+    site.files.statuses["meta/train.csv"] = [503, 429]
+    site.fetch()
+    assert site.content()["meta/train.csv"] == b"id,url\n"
 
 
-def test_a_wrong_md5_is_one_line_that_names_the_file(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.data["md5/images_001.txt"] = b"0" * 32
+def test_a_wrong_md5_is_one_line_that_names_the_file(site: Site) -> None:
+    site.files.data["md5/images_001.txt"] = b"0" * 32
     with pytest.raises(InvalidData, match=r"train/images_001\.tar: MD5 is .* says 0{32}") as caught:
-        fetch_files(options=options(url), context=context)
+        site.fetch()
     assert "\n" not in str(caught.value)
-    assert "train/images_000.tar" in content(context)  # the others are kept
-    assert not any("images_001" in name for name in content(context))
+    assert "train/images_000.tar" in site.content()  # the others are kept
+    assert not any("images_001" in name for name in site.content())
 
 
-def test_an_md5_file_that_holds_none_is_told(files: Files, url: str, context: StageContext) -> None:
-    files.data["md5/images_000.txt"] = b"<html>"
+def test_an_md5_file_that_holds_none_is_told(site: Site) -> None:
+    site.files.data["md5/images_000.txt"] = b"<html>"
     with pytest.raises(
         InvalidData, match=r"images_000\.txt: starts with '<html>'; expected an MD5"
     ):
-        fetch_files(options=options(url), context=context)
+        site.fetch()
 
 
-def test_a_file_that_the_server_lacks_is_told(url: str, context: StageContext) -> None:
-    listed = options(url, Download(url="nope.csv", megabytes=1))
+def test_a_file_that_the_server_lacks_is_told(site: Site) -> None:
     with pytest.raises(HgldError, match=r"nope\.csv: the server answers 404.*fetch\.base_url") as e:
-        fetch_files(options=listed, context=context)
+        site.fetch(Download(url="nope.csv", megabytes=1))
     assert type(e.value) is HgldError
 
 
-def test_a_server_that_is_not_there_is_resumable(
-    context: StageContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "PAUSE_S", 0.01)
-    listed = options("http://127.0.0.1:9/", Download(url="a.csv", megabytes=1))
-    with pytest.raises(Resumable, match=r"a\.csv: no connection"):
-        fetch_files(options=listed, context=context)
+def test_a_server_that_is_not_there_is_resumable(site: Site) -> None:
+    site.url = "http://127.0.0.1:9/"
+    with pytest.raises(Resumable, match=r"train\.csv: no connection"):
+        site.fetch(table())
 
 
 def test_without_downloads_the_folder_has_to_hold_something(context: StageContext) -> None:
@@ -291,74 +280,65 @@ def test_a_url_with_another_placeholder_than_number_is_a_usage_error(url: str) -
         plan_downloads(listed, Path("s"))
 
 
-def test_a_connection_that_is_reset_goes_on_where_it_stopped(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.resets["train/images_000.tar"] = [120_000]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
-    ranges = [asked for path, asked in files.asked if path == "train/images_000.tar"]
+def test_a_connection_that_is_reset_goes_on_where_it_stopped(site: Site) -> None:
+    site.files.resets["train/images_000.tar"] = [120_000]
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
+    ranges = [asked for path, asked in site.files.asked if path == "train/images_000.tar"]
     assert len(ranges) == 2
 
 
 def test_a_stalled_connection_is_given_up_and_continued(
-    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "TIMEOUT_S", (1, 0.3))
-    files.stalls["train/images_000.tar"] = [100_000]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
-    assert ("train/images_000.tar", "bytes=100000-") in files.asked
+    site.files.stalls["train/images_000.tar"] = [100_000]
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
+    assert ("train/images_000.tar", "bytes=100000-") in site.files.asked
 
 
 def test_a_server_that_stalls_for_good_is_resumable(
-    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "TIMEOUT_S", (1, 0.1))
-    files.stalls["meta/train.csv"] = [0] * 9
+    site.files.stalls["meta/train.csv"] = [0] * 9
     with pytest.raises(Resumable, match=r"train\.csv: .*run the same command again"):
-        fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_001.tar"] == TAR[::-1]  # the others are through
+        site.fetch()
+    assert site.content()["train/images_001.tar"] == TAR[::-1]  # the others are through
 
 
-def test_a_file_with_wrong_bytes_is_loaded_once_more_from_its_first_byte(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.wrong["train/images_000.tar"] = [200_000]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
-    ranges = [asked for path, asked in files.asked if path == "train/images_000.tar"]
+def test_a_file_with_wrong_bytes_is_loaded_once_more_from_its_first_byte(site: Site) -> None:
+    site.files.wrong["train/images_000.tar"] = [200_000]
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
+    ranges = [asked for path, asked in site.files.asked if path == "train/images_000.tar"]
     assert ranges == ["", ""]
 
 
-def test_only_what_is_missing_or_broken_is_fetched_again(
-    files: Files, url: str, context: StageContext
-) -> None:
-    fetch_files(options=options(url), context=context)
-    folder = folder_of(context)
+def test_only_what_is_missing_or_broken_is_fetched_again(site: Site) -> None:
+    site.fetch()
     broken = bytearray(TAR)
     broken[5] ^= 1
-    (folder / "train/images_000.tar").write_bytes(broken)
-    (folder / "meta/train.csv").unlink()
-    files.asked.clear()
-    fetch_files(options=options(url), context=context)
-    loaded = {path for path, _ in files.asked}
+    (site.folder / "train/images_000.tar").write_bytes(broken)
+    (site.folder / "meta/train.csv").unlink()
+    site.files.asked.clear()
+    site.fetch()
+    loaded = {path for path, _ in site.files.asked}
     assert loaded == {"meta/train.csv", "train/images_000.tar", "md5/images_000.txt"}
-    assert content(context)["train/images_000.tar"] == TAR
+    assert site.content()["train/images_000.tar"] == TAR
 
 
-def test_several_files_are_loaded_at_a_time_and_no_more(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.data |= {f"many/{n}.bin": TAR[:30_000] for n in range(6)}
-    files.pace = 0.02
+def test_several_files_are_loaded_at_a_time_and_no_more(site: Site) -> None:
+    site.files.data |= {f"many/{n}.bin": TAR[:30_000] for n in range(6)}
+    site.files.pace = 0.02
     many = Download(url="many/{number}.bin", count=6, megabytes=0.03)
-    several = options(url, many).model_copy(update={"parallel": 3})
-    fetch_files(options=several, context=context)
-    assert files.at_once == 3
+    several = options(site.url, many).model_copy(update={"parallel": 3})
+    fetch_files(options=several, context=site.context)
+    assert site.files.at_once == 3
 
 
-def test_progress_counts_the_bytes_that_are_here(url: str, context: StageContext) -> None:
+def test_progress_counts_the_bytes_that_are_here(site: Site) -> None:
     seen = list[str]()
 
     def watch(items: Iterable[Any], label: Label, total: int | None, done: int) -> Iterator[Any]:
@@ -368,17 +348,15 @@ def test_progress_counts_the_bytes_that_are_here(url: str, context: StageContext
         seen.append(label())
 
     with watched_by(watch):
-        fetch_files(options=options(url), context=context)
+        site.fetch()
     assert seen[-1].startswith("601 kB of 601 kB, ") and seen[-1].endswith("B/s")
     assert len(seen) == 2
 
 
-def test_a_part_of_the_numbered_files_can_be_fetched(
-    files: Files, url: str, context: StageContext
-) -> None:
-    some = options(url).model_copy(update={"tars": "1-9"})
-    fetch_files(options=some, context=context)
-    assert set(content(context)) == {"meta/train.csv", "train/images_001.tar"}
+def test_a_part_of_the_numbered_files_can_be_fetched(site: Site) -> None:
+    some = options(site.url).model_copy(update={"tars": "1-9"})
+    fetch_files(options=some, context=site.context)
+    assert set(site.content()) == {"meta/train.csv", "train/images_001.tar"}
 
 
 def test_files_that_would_be_one_are_a_usage_error() -> None:
@@ -411,13 +389,11 @@ def test_the_estimate_counts_what_is_missing_alone(context: StageContext) -> Non
     assert found.most_bytes == 1_201_000  # the shards come when all files are there
 
 
-def test_bandwidth_is_measured_on_what_is_missing(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.pace = 0.01  # 10 kB in 10 ms: at most 1 MB/s of a file, of three at a time
-    rate = sample_bandwidth(options(url), folder_of(context))
+def test_bandwidth_is_measured_on_what_is_missing(site: Site) -> None:
+    site.files.pace = 0.01  # 10 kB in 10 ms: at most 1 MB/s of a file, of three at a time
+    rate = sample_bandwidth(options(site.url), site.folder)
     assert 10_000 < rate < 3_000_000
-    assert content(context) == {}
+    assert site.content() == {}
 
 
 def test_bandwidth_without_a_server_asks_for_a_stated_one(context: StageContext) -> None:
@@ -425,32 +401,28 @@ def test_bandwidth_without_a_server_asks_for_a_stated_one(context: StageContext)
         sample_bandwidth(options("http://127.0.0.1:9/"), folder_of(context))
 
 
-def test_a_full_disk_is_resumable_and_what_was_loaded_is_kept(
-    files: Files, url: str, context: StageContext
-) -> None:
-    with small_disk(folder_of(context), 400_000) as grow:
+def test_a_full_disk_is_resumable_and_what_was_loaded_is_kept(site: Site) -> None:
+    with small_disk(site.folder, 400_000) as grow:
         with pytest.raises(Resumable, match=r"No space left on device; what was loaded is kept"):
-            fetch_files(options=options(url), context=context)
+            site.fetch()
         grow()
-        files.asked.clear()
-        fetch_files(options=options(url), context=context)
-        assert content(context)["train/images_000.tar"] == TAR
-        assert content(context)["train/images_001.tar"] == TAR[::-1]
-        assert any(asked for path, asked in files.asked if path.endswith(".tar"))  # resumed
+        site.files.asked.clear()
+        site.fetch()
+        assert site.content()["train/images_000.tar"] == TAR
+        assert site.content()["train/images_001.tar"] == TAR[::-1]
+        assert any(asked for path, asked in site.files.asked if path.endswith(".tar"))  # resumed
 
 
-def test_a_fetch_that_is_killed_again_and_again_goes_on_where_it_was(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.data["train/images_000.tar"] = big = TAR * 4
-    files.data["md5/images_000.txt"] = md5(big).hexdigest().encode()
-    files.pace = 0.003
+def test_a_fetch_that_is_killed_again_and_again_goes_on_where_it_was(site: Site) -> None:
+    site.files.data["train/images_000.tar"] = big = TAR * 4
+    site.files.data["md5/images_000.txt"] = md5(big).hexdigest().encode()
+    site.files.pace = 0.003
     code = (
         "import sys, pickle; from hgld.sources import download; from hgld.sources.fetch import "
         "fetch_files; download.BLOCK_BYTES = 10_000; print('up', flush=True); "
         "o, c = pickle.load(sys.stdin.buffer); fetch_files(options=o, context=c)"
     )
-    given = pickle.dumps((options(url), context))
+    given = pickle.dumps((options(site.url), site.context))
     for pause in (0.05, 0.15):
         run = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)  # fmt: skip
@@ -462,123 +434,104 @@ def test_a_fetch_that_is_killed_again_and_again_goes_on_where_it_was(
         run.kill()
         run.wait()
         run.stdout.close()
-    files.pace = 0
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == big
-    assert set(content(context)) == {"meta/train.csv", "train/images_000.tar",
+    site.files.pace = 0
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == big
+    assert set(site.content()) == {"meta/train.csv", "train/images_000.tar",
                                      "train/images_001.tar"}  # fmt: skip
 
 
-def only(url: str, **more: Any) -> FetchOptions:
-    """One CSV without MD5."""
-    return options(url, Download(url="meta/train.csv", **{"megabytes": 0.001, **more}))
-
-
 @pytest.mark.parametrize("page", [b"<!DOCTYPE html><title>Log in</title>", b"\n<HTML lang=en>"])
-def test_a_web_page_is_not_taken_for_a_file_without_md5(
-    page: bytes, files: Files, url: str, context: StageContext
-) -> None:
-    files.data["meta/train.csv"] = page
+def test_a_web_page_is_not_taken_for_a_file_without_md5(page: bytes, site: Site) -> None:
+    site.files.data["meta/train.csv"] = page
     with pytest.raises(InvalidData, match=r"train\.csv: is a web page \(a login or an error\)"):
-        fetch_files(options=only(url), context=context)
-    assert content(context) == {}
+        site.fetch(table())
+    assert site.content() == {}
 
 
-def test_a_csv_without_md5_has_its_expected_columns(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.data["meta/train.csv"] = b'\xef\xbb\xbfid,"url"\r\n1,http://a.example/\r\n'
-    fetch_files(options=only(url, columns=("url", "id")), context=context)
-    (folder_of(context) / "meta/train.csv").unlink()
+def test_a_csv_without_md5_has_its_expected_columns(site: Site) -> None:
+    site.files.data["meta/train.csv"] = b'\xef\xbb\xbfid,"url"\r\n1,http://a.example/\r\n'
+    site.fetch(table(columns=("url", "id")))
+    (site.folder / "meta/train.csv").unlink()
     with pytest.raises(InvalidData, match=r"has no column landmark_id; it starts with 'id,"):
-        fetch_files(options=only(url, columns=("id", "landmark_id")), context=context)
+        site.fetch(table(columns=("id", "landmark_id")))
 
 
 @pytest.mark.parametrize(("stated_mb", "found"), [(1.0, "0.007 MB"), (0.001, "0.007 MB")])
 def test_a_file_of_quite_another_size_than_stated_is_refused(
-    stated_mb: float,
-    found: str,
-    files: Files,
-    url: str,
-    context: StageContext,
-    monkeypatch: pytest.MonkeyPatch,
+    stated_mb: float, found: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "SIZE_SLACK", (1000, 1000))
-    files.data["meta/train.csv"] = b"id,url\n" * 1000
+    site.files.data["meta/train.csv"] = b"id,url\n" * 1000
     with pytest.raises(
         InvalidData, match=rf"has {found}, but fetch\.downloads states {stated_mb:g} MB"
     ):
-        fetch_files(options=only(url, megabytes=stated_mb), context=context)
-    assert content(context) == {}
+        site.fetch(table(megabytes=stated_mb))
+    assert site.content() == {}
 
 
-def test_a_body_without_an_end_is_refused_when_it_is_too_large(context: StageContext) -> None:
+def test_a_body_without_an_end_is_refused_when_it_is_too_large(site: Site) -> None:
     endless = [b"HTTP/1.1 200 OK\r\n\r\n", bytes(1 << 20)]
     with (
-        dripping(endless, pause_s=0) as url,
+        dripping(endless, pause_s=0) as site.url,
         pytest.raises(InvalidData, match=r"but fetch\.downloads states 0\.001 MB"),
     ):
-        fetch_files(options=only(url), context=context)
-    assert content(context) == {}
+        site.fetch(table())
+    assert site.content() == {}
 
 
-def test_an_md5_file_without_an_end_is_refused(
-    files: Files, url: str, context: StageContext
-) -> None:
+def test_an_md5_file_without_an_end_is_refused(site: Site) -> None:
     with dripping([b"HTTP/1.1 200 OK\r\n\r\n", b"0" * 1000], pause_s=0) as endless:
         listed = Download(url="train/images_000.tar", megabytes=0.3, md5_url=f"{endless}md5")
         with pytest.raises(InvalidData, match=r"starts with '0{40}'; expected an MD5"):
-            fetch_files(options=options(url, listed), context=context)
+            site.fetch(listed)
 
 
 def test_a_connection_that_drips_is_given_up_at_last(
-    context: StageContext, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "PAUSE_S", 0.01)
     monkeypatch.setattr(download, "STALL_S", 0.05)
     monkeypatch.setattr(download, "LEAST_PER_S", 10**9)
     drops = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x" * 10]
-    with dripping(*[drops] * 4) as url, pytest.raises(Resumable, match=r"only \d+ bytes came in"):
-        fetch_files(options=only(url), context=context)
+    with (
+        dripping(*[drops] * 4) as site.url,
+        pytest.raises(Resumable, match=r"only \d+ bytes came in"),
+    ):
+        site.fetch(table())
 
 
 def test_headers_that_drip_end_at_their_deadline(
-    context: StageContext, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "PAUSE_S", 0.01)
     monkeypatch.setattr(download, "HEADERS_S", 0.1)
     with (
-        dripping(*[[b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"]] * 4) as url,
+        dripping(*[[b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"]] * 4) as site.url,
         pytest.raises(Resumable, match="no answer in time"),
     ):
-        fetch_files(options=only(url), context=context)
+        site.fetch(table())
 
 
 def test_what_came_before_a_cut_is_kept_to_the_byte(
-    files: Files, url: str, context: StageContext, monkeypatch: pytest.MonkeyPatch
+    site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(download, "BLOCK_BYTES", 1 << 20)
-    files.cuts["train/images_000.tar"] = [123_456]
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
-    assert ("train/images_000.tar", "bytes=123456-") in files.asked
+    site.files.cuts["train/images_000.tar"] = [123_456]
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
+    assert ("train/images_000.tar", "bytes=123456-") in site.files.asked
 
 
-def test_a_redirect_to_a_private_address_is_refused(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.moved["meta/train.csv"] = "http://169.254.169.254/latest/meta-data"
+def test_a_redirect_to_a_private_address_is_refused(site: Site) -> None:
+    site.files.moved["meta/train.csv"] = "http://169.254.169.254/latest/meta-data"
     with pytest.raises(HgldError, match=r"train\.csv: redirects to .* not a public address"):
-        fetch_files(options=only(url), context=context)
+        site.fetch(table())
 
 
-def test_a_redirect_on_the_same_host_is_followed(
-    files: Files, url: str, context: StageContext
-) -> None:
-    files.moved["meta/train.csv"] = "other.csv"
-    files.data["meta/other.csv"] = b"id\n"
-    fetch_files(options=only(url), context=context)
-    assert content(context) == {"meta/train.csv": b"id\n"}
+def test_a_redirect_on_the_same_host_is_followed(site: Site) -> None:
+    site.files.moved["meta/train.csv"] = "other.csv"
+    site.files.data["meta/other.csv"] = b"id\n"
+    site.fetch(table())
+    assert site.content() == {"meta/train.csv": b"id\n"}
 
 
 def damage(path: Path) -> None:
@@ -589,37 +542,33 @@ def damage(path: Path) -> None:
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
 
-def test_a_damaged_file_with_its_old_time_is_loaded_again(url: str, context: StageContext) -> None:
-    fetch_files(options=options(url), context=context)
-    damage(folder_of(context) / "train/images_000.tar")
-    fetch_files(options=options(url), context=context)
-    assert content(context)["train/images_000.tar"] == TAR
+def test_a_damaged_file_with_its_old_time_is_loaded_again(site: Site) -> None:
+    site.fetch()
+    damage(site.folder / "train/images_000.tar")
+    site.fetch()
+    assert site.content()["train/images_000.tar"] == TAR
 
 
-def test_force_compares_every_byte_whatever_was_noted(url: str, context: StageContext) -> None:
-    listed = options(url)
-    fetch_files(options=listed, context=context)
-    path = folder_of(context) / "train/images_000.tar"
+def test_force_compares_every_byte_whatever_was_noted(site: Site) -> None:
+    listed = options(site.url)
+    fetch_files(options=listed, context=site.context)
+    path = site.folder / "train/images_000.tar"
     damage(path)
-    base = Path(context.state / "fetched")
-    md5_url, tar_url = f"{url}md5/images_000.txt", f"{url}train/images_000.tar"
+    base = Path(site.context.state / "fetched")
+    md5_url, tar_url = f"{site.url}md5/images_000.txt", f"{site.url}train/images_000.tar"
     download.note_right(RemoteFile(tar_url, path, 300_000, md5_url), base)  # as if never noticed
-    fetch_files(options=listed, context=context)
+    fetch_files(options=listed, context=site.context)
     assert path.read_bytes() != TAR
-    fetch_files(options=listed, context=replace(context, force=True))
+    fetch_files(options=listed, context=replace(site.context, force=True))
     assert path.read_bytes() == TAR
 
 
-def test_a_file_of_a_persons_own_that_is_not_what_is_listed_is_refused_and_kept(
-    url: str, context: StageContext
-) -> None:
-    own = folder_of(context) / "meta/train.csv"
+def test_a_file_of_a_persons_own_that_is_not_what_is_listed_is_refused_and_kept(site: Site) -> None:
+    own = site.folder / "meta/train.csv"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"name\n")
-    with pytest.raises(
-        InvalidData, match=r"has no column id; .* remove it to have it loaded again"
-    ):
-        fetch_files(options=only(url, columns=("id",)), context=context)
+    with pytest.raises(InvalidData, match=r"no column id; .* remove it to have it loaded again"):
+        site.fetch(table(columns=("id",)))
     assert own.read_bytes() == b"name\n"
 
 
