@@ -27,12 +27,9 @@ from hgld.pipeline.plan import Disk, Plan
 from hgld.pipeline.stages import STAGES, stage_names
 from hgld.review.apply import Applied, ValueChange
 from hgld.review.values import WantedDecision
+from tests.in_process import hgld
 
 GLDV2 = "pipelines/gldv2.toml"
-
-
-def hgld(*arguments: str) -> int:
-    return guarded(lambda: app(list(arguments)))
 
 
 def in_a_process(*arguments: str, stdout: int = subprocess.PIPE, **environment: str):
@@ -68,13 +65,12 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "photos" / "labels.csv").write_text("\n".join(rows) + "\n")
     readme = Path("README.md").read_text("utf-8")
     (folder / "own.toml").write_text(readme.split("```toml\n")[1].split("```")[0], "utf-8")
-    assert hgld(*run_small(folder / "own.toml")) == 0
+    hgld(*run_small(folder / "own.toml"))
     return folder / "own.toml"
 
 
-def test_help_lists_every_verb_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert hgld("--help") == 0
-    text = capsys.readouterr().out
+def test_help_lists_every_verb_within_80_columns() -> None:
+    text = hgld("--help").out
     for verb in [*stage_names(), "run", "status", "options", "doctor"]:
         assert re.search(rf"^  {verb}\s+\S", text, re.M), verb
     assert max(map(len, text.splitlines())) <= 80
@@ -94,11 +90,10 @@ COMMANDS = dict(commands(get_command(app)))
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_command_has_help_within_80_columns(
-    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert hgld(*words.split(), "--help") == 0
-    text = capsys.readouterr().out
+    text = hgld(*words.split(), "--help").out
     assert f" {words} [OPTIONS]" in text and max(map(len, text.splitlines())) <= 80
     assert not re.search(r"^  \w.*\.\.\.$", text, re.M)  # no command's line is cut
     assert COMMANDS[words].help and all(param.help for param in COMMANDS[words].params)
@@ -144,11 +139,8 @@ def test_a_file_to_write_is_named_by_one_option() -> None:
     }  # fmt: skip
 
 
-def test_the_plan_is_data_if_json_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path)) == 0
-    plan = json.loads(capsys.readouterr().out)
+def test_the_plan_is_data_if_json_is_asked_for(tmp_path: Path) -> None:
+    plan = json.loads(hgld("run", GLDV2, "--dry-run", "--json", "--work", tmp_path).out)
     assert list(plan["stages"]) == [name for name in stage_names() if name != "link"]
     assert plan["stages"]["clean"]["reads"] == [
         "landmarks.csv",
@@ -156,60 +148,44 @@ def test_the_plan_is_data_if_json_is_asked_for(
         "instance_of.csv",
     ]
     assert plan["downloads"][0]["bytes"] > 0 and plan["disks"][0]["need_bytes"] > 0
-    assert hgld("run", GLDV2, "--json", "--work", str(tmp_path)) == 2
+    hgld("run", GLDV2, "--json", "--work", tmp_path, code=2)
 
 
-def test_the_plan_of_a_run_up_to_a_stage_ends_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path), "--until")
-    assert hgld(*command, "collect") == 0
-    plan = json.loads(capsys.readouterr().out)
+def test_the_plan_of_a_run_up_to_a_stage_ends_there(tmp_path: Path) -> None:
+    command = ("run", GLDV2, "--dry-run", "--json", "--work", tmp_path, "--until")
+    plan = json.loads(hgld(*command, "collect").out)
     assert list(plan["stages"]) == ["fetch", "collect"] and plan["downloads"]
-    assert hgld(*command, "colect") == 2
-    assert "did you mean 'collect'" in capsys.readouterr().err
+    assert "did you mean 'collect'" in hgld(*command, "colect", code=2).err
 
 
-def test_the_version_is_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert hgld("--version") == 0
-    assert re.fullmatch(r"\d+\.\d+\.\d+\n", capsys.readouterr().out)
+def test_the_version_is_data() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", hgld("--version").out)
 
 
-def test_a_dry_run_estimates_common_sizes_if_the_list_of_images_is_damaged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_estimates_common_sizes_if_the_list_of_images_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "images.parquet").write_bytes(b"garbage")
-    assert hgld("run", GLDV2, "--dry-run", "--json", "--work", str(tmp_path)) == 0
-    costs = json.loads(capsys.readouterr().out)["costs"]
+    done = hgld("run", GLDV2, "--dry-run", "--json", "--work", tmp_path)
+    costs = json.loads(done.out)["costs"]
     assert [cost["images"] for cost in costs] == [10**6, 5 * 10**6, 10**8, 10**9]
 
 
 @pytest.mark.parametrize("name", ["gldv2", "h-gldv2", "quickstart"])
-def test_a_dry_run_prints_the_plan_and_writes_nothing(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_the_plan_and_writes_nothing(name: str, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    assert hgld("run", f"pipelines/{name}.toml", "--dry-run", "--work", str(work)) == 0
-    text = capsys.readouterr().out
+    text = hgld("run", f"pipelines/{name}.toml", "--dry-run", "--work", work).out
     assert re.search(r"^export +missing ", text, re.M) and re.search(r"^disk ", text, re.M)
     assert not work.exists()
 
 
-def test_the_plan_of_gldv2_names_its_downloads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hgld("run", GLDV2, "--dry-run", "--work", str(tmp_path))
-    text = capsys.readouterr().out
+def test_the_plan_of_gldv2_names_its_downloads(tmp_path: Path) -> None:
+    text = hgld("run", GLDV2, "--dry-run", "--work", tmp_path).out
     assert re.search(r"^ +500 GB +500 x train/images_\*\.tar$", text, re.M)
     assert re.search(r"^ +85 GB +100 x index/images_\*\.tar$", text, re.M)
     assert "recognition_solution_v2.1.csv" in text
 
 
-def test_the_plan_prints_what_each_size_costs_and_fits_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    hgld("run", GLDV2, "--dry-run", "--work", str(tmp_path))
-    text = capsys.readouterr().out
+def test_the_plan_prints_what_each_size_costs_and_fits_a_terminal(tmp_path: Path) -> None:
+    text = hgld("run", GLDV2, "--dry-run", "--work", tmp_path).out
     assert max(map(len, text.splitlines())) <= 80
     for cost in map(estimate_cost, (10**6, 5 * 10**6, 10**8, 10**9)):
         assert cost.describe() in " ".join(text.split())
@@ -220,11 +196,8 @@ def test_the_plan_prints_what_each_size_costs_and_fits_a_terminal(
         )
 
 
-def test_a_stage_before_its_input_names_the_stage_to_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("clean", GLDV2, "--work", str(tmp_path)) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
+def test_a_stage_before_its_input_names_the_stage_to_run(tmp_path: Path) -> None:
+    error = hgld("clean", GLDV2, "--work", tmp_path, code=1).err.splitlines()[-1]
     assert error.startswith("hgld: ") and "run `hgld collect pipelines/gldv2.toml` first" in error
 
 
@@ -242,34 +215,26 @@ def test_a_stage_before_its_input_names_the_stage_to_run(
     ],
 )
 def test_a_usage_error_is_one_line_and_exit_code_2(
-    arguments: tuple[str, ...], code: int, says: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], code: int, says: str
 ) -> None:
-    assert hgld(*arguments) == code
-    assert says in capsys.readouterr().err
+    assert says in hgld(*arguments, code=code).err
 
 
-def test_status_is_data_where_json_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("status", GLDV2, "--work", str(tmp_path), "--json") == 0
-    states = json.loads(capsys.readouterr().out)
+def test_status_is_data_where_json_is_asked_for(tmp_path: Path) -> None:
+    states = json.loads(hgld("status", GLDV2, "--work", tmp_path, "--json").out)
     assert list(states) == [name for name in stage_names() if name != "link"]
     assert states["fetch"] == {"state": "missing", "reasons": ["not yet run"]}
 
 
-def test_doctor_knows_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert hgld("doctor", "--json") == 0
-    facts = json.loads(capsys.readouterr().out)
+def test_doctor_knows_this_machine() -> None:
+    facts = json.loads(hgld("doctor", "--json").out)
     assert int(facts["cores"]) >= 1 and facts["offline text encoder"] == "installed"
 
 
-def test_doctor_works_on_macos(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_works_on_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("os.sched_getaffinity")
     monkeypatch.setattr("platform.system", lambda: "Darwin")
-    assert hgld("doctor", "--json") == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = json.loads(hgld("doctor", "--json").out)
     assert int(facts["cores"]) >= 1
     assert facts["system"] == "Darwin: not tested; hgld is made for Linux"
 
@@ -289,12 +254,9 @@ def compare_kernels_on_a_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_comparison, "SIZES", ((64, 64),))
 
 
-def test_doctor_compares_kernels_with_plain_torch(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_compares_kernels_with_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     compare_kernels_on_a_small_size(monkeypatch)
-    assert hgld("doctor", "--gpu") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = hgld("doctor", "--gpu").out.splitlines()
     assert max(map(len, lines)) <= 80
     assert [line.split()[0] for line in lines if line.endswith("same")] == [
         *(["sup_ap", "sup_h_ap", "sup_ndcg", "sup_recall"] * 3), "evaluation",
@@ -303,7 +265,7 @@ def test_doctor_compares_kernels_with_plain_torch(
 
 @pytest.mark.parametrize("fault", ["differs", "fails"])
 def test_doctor_ends_with_1_if_a_kernel_is_wrong(
-    fault: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hgld.ranking.kernels import loss_cpu
 
@@ -316,8 +278,7 @@ def test_doctor_ends_with_1_if_a_kernel_is_wrong(
         return solve(*given)[0], 1.1 * solve(*given)[1]
 
     monkeypatch.setattr(loss_cpu, "solve_rows", wrong)
-    assert hgld("doctor", "--gpu", "--json") == 1
-    shown = capsys.readouterr()
+    shown = hgld("doctor", "--gpu", "--json", code=1)
     rows = json.loads(shown.out)["rows"]
     assert [row["same"] for row in rows] == [False] * 12 + [True]
     assert rows[0]["gradient"] == (None if fault == "fails" else pytest.approx(0.1, rel=0.1))
@@ -450,7 +411,7 @@ def test_an_interrupt_of_the_imports_ends_in_one_line_and_130(
         sys.meta_path.insert(0, Interrupt())""")
     done = subprocess.run(
         [sys.executable, "-m", "hgld"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": tmp_path},
         capture_output=True,
         text=True,
     )
@@ -599,13 +560,11 @@ def test_a_name_that_is_not_utf_8_is_refused(inside: bool, tmp_path: Path) -> No
     assert done.returncode == 2 and done.stderr == f"hgld: {tmp_path}/caf{says}"
 
 
-def test_a_place_that_cannot_be_a_work_folder_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_cannot_be_a_work_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert hgld("collect", GLDV2, "--work", str(tmp_path / "file" / "x")) == 1
+    done = hgld("collect", GLDV2, "--work", tmp_path / "file" / "x", code=1)
     says = "cannot be the work folder (Not a directory); give --work another folder\n"
-    assert capsys.readouterr().err == f"hgld: {tmp_path / 'file' / 'x'}: {says}"
+    assert done.err == f"hgld: {tmp_path / 'file' / 'x'}: {says}"
 
 
 def test_an_interrupt_ends_in_one_line_and_130(capsys: pytest.CaptureFixture[str]) -> None:
@@ -631,26 +590,20 @@ def test_a_path_that_the_encoding_lacks_is_printed_escaped(own: Path) -> None:
     assert "\\xe9/work/report/report.html" in done.stdout
 
 
-def test_a_run_shows_only_what_it_reached(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert hgld(*run_small(own, "--until", "train")) == 0
-    shown = capsys.readouterr()
+def test_a_run_shows_only_what_it_reached(own: Path) -> None:
+    shown = hgld(*run_small(own, "--until", "train"))
     assert "All stages up to train are fresh" in shown.err and shown.out == ""
-    assert hgld(*run_small(own, "--until", "evaluate")) == 0
-    text = capsys.readouterr().out
+    text = hgld(*run_small(own, "--until", "evaluate")).out
     assert "AP:species" in text and "report:" not in text
 
 
-def test_a_changed_folder_is_stale_in_words_and_in_json(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_changed_folder_is_stale_in_words_and_in_json(own: Path) -> None:
     file = own.parent / "work" / "models" / "model" / "config.json"
     before = file.read_bytes()
     file.write_bytes(before + b"\n")
     status = ["status", *run_small(own)[1:]]
-    assert hgld(*status) == 0
-    words = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines())
-    assert hgld(*status, "--json") == 0
-    states = json.loads(capsys.readouterr().out)
+    words = dict(line.split()[:2] for line in hgld(*status).out.splitlines())
+    states = json.loads(hgld(*status, "--json").out)
     file.write_bytes(before)
     assert words == {name: facts["state"] for name, facts in states.items()}
     assert [words[name] for name in ("export", "train", "evaluate")] == ["fresh", "stale", "stale"]
@@ -663,7 +616,7 @@ def test_a_reader_that_has_gone_ends_it_without_a_word(
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = in_a_process("status", GLDV2, "--work", str(tmp_path), *buffered, stdout=writer)
+    done = in_a_process("status", GLDV2, "--work", tmp_path, *buffered, stdout=writer)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -683,11 +636,7 @@ def test_the_plan_says_when_the_disk_is_too_small(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("count", "says"), [(1, "1 decision added"), (2, "2 decisions added")])
 def test_decisions_are_counted_in_words_that_fit(
-    count: int,
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    count: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = WantedDecision("drop", "", "", "")
     changes = [ValueChange("pub", "pub", "first decision", None, wanted)] * count
@@ -696,9 +645,8 @@ def test_decisions_are_counted_in_words_that_fit(
         "hgld.cli.review_actions.apply_review", lambda runner, who, sheets, sure: applied
     )
     monkeypatch.setattr("hgld.pipeline.run.Runner.run_one", lambda runner, name, force: False)
-    settings = ("--set", "review.who=a person", "--work", str(tmp_path))
-    assert hgld("review", GLDV2, "--apply", *settings) == 0
-    assert says in capsys.readouterr().err
+    settings = ("--set", "review.who=a person", "--work", tmp_path)
+    assert says in hgld("review", GLDV2, "--apply", *settings).err
 
 
 @pytest.mark.parametrize("name", ["Ann", "root", ""])
@@ -736,7 +684,6 @@ def test_a_person_on_a_terminal_is_asked_for_a_name_once(
     assert capsys.readouterr().err.startswith("kept in ")
 
 
-def test_a_release_needs_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("publish", GLDV2, "--work", str(tmp_path), "--set", 'publish.name=""')
-    assert hgld(*words) == 2
-    assert "publish needs publish.name; set it in the file" in capsys.readouterr().err
+def test_a_release_needs_a_name(tmp_path: Path) -> None:
+    words = ("publish", GLDV2, "--work", tmp_path, "--set", 'publish.name=""')
+    assert "publish needs publish.name; set it in the file" in hgld(*words, code=2).err

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from hgld.cli import app, guarded
-from tests.cli.test_reviews import fill, hgld, made, rows_of
+from tests import in_process
+from tests.cli.test_reviews import decide, hgld, made, rows_of
 from tests.warm import Command
 
 __all__ = ["made"]  # the fixture
@@ -55,10 +55,9 @@ def deepen(folder: Path, above: int, out: Path) -> Path:
 
 
 def decide_all(folder: Path) -> None:
-    assert hgld(folder, "cluster") == 0
-    assert hgld(folder, "review") == 20
-    fill(folder / "work" / "review.csv", ANSWERS)
-    assert hgld(folder, "review", "--apply") == 0
+    hgld(folder, "cluster")
+    hgld(folder, "review", code=20)
+    decide(folder, ANSWERS, code=0)
 
 
 @pytest.fixture
@@ -70,41 +69,34 @@ def folder(made: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("above", TAXONOMIES)
-def test_the_commands_make_paths_of_any_depth(
-    made: Path, tmp_path: Path, above: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_make_paths_of_any_depth(made: Path, tmp_path: Path, above: int) -> None:
     folder = deepen(made, above, tmp_path / "deep")
     decide_all(folder)
-    assert hgld(folder, "label") == 0
+    hgld(folder, "label")
     paths = [json.loads(row["path"]) for row in rows_of(folder / "work" / "hierarchy.csv")]
     kind = TAXONOMIES[above]["lake"]
     names = [*filter(None, kind.split(" > ")), "lake", "lake no. 4"]
     assert list(paths[4].values()) == names and len(paths) == 12
     assert list(paths[4]) == [*(f"level {i}" for i in range(1, above + 1)), "class"]
-    assert hgld(folder, "publish") == 0
+    hgld(folder, "publish")
     released = rows_of(folder / "work" / "release" / "labels.csv")
     assert {name: released[4][name] for name in paths[4]} == paths[4]
-    capsys.readouterr()
-    where = ["--work", str(folder / "work")]
-    words = ["labels", "explain", str(folder / "pipeline.toml"), "train:4", *where]
-    assert guarded(lambda: app(words)) == 0
-    assert " > ".join(names) in " ".join(capsys.readouterr().out.split())
-    work, sheet = str(folder / "work"), str(folder / "work" / "release" / "labels.csv")
-    for other in (work, sheet, str(folder / "work" / "release")):
-        assert guarded(lambda other=other: app(["labels", "compare", work, other])) == 0
-        lines = capsys.readouterr().out.splitlines()[2:]
+    work, release = folder / "work", folder / "work" / "release"
+    words = ["explain", folder / "pipeline.toml", "train:4", "--work", work]
+    said = in_process.hgld("labels", *words).out
+    assert " > ".join(names) in " ".join(said.split())
+    for other in (work, release / "labels.csv", release):
+        lines = in_process.hgld("labels", "compare", work, other).out.splitlines()[2:]
         assert lines[0] == "classes      A 12, B 12, both 12"
         same = [line[13:] for line in lines[2:]]
         assert same == [f"level {i}: 12 of 12 (100.0%)" for i in range(1, above + 1)]
-    assert guarded(lambda: app(["labels", "check", sheet])) == 0
     counts = {1: (3,), 3: (2, 2, 3), 4: (1, 2, 2, 3)}[above]
     found = ", ".join(f"level {i} {count}" for i, count in enumerate(counts, 1))
-    assert capsys.readouterr().out == f"labels.csv:\n       12 classes ({found})\n"
+    checked = in_process.hgld("labels", "check", release / "labels.csv").out
+    assert checked == f"labels.csv:\n       12 classes ({found})\n"
 
 
-def test_a_renamed_branch_and_a_moved_group_are_counted_at_their_levels(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_renamed_branch_and_a_moved_group_are_counted_at_their_levels(tmp_path: Path) -> None:
     """16 classes with four levels above; a branch has 4 classes, a group 2."""
     levels = ["root", "realm", "branch", "group", "class"]
     before = [
@@ -121,9 +113,8 @@ def test_a_renamed_branch_and_a_moved_group_are_counted_at_their_levels(
         table = pd.DataFrame({"split": "train", "landmark_id": range(16), "path": rows})
         (tmp_path / side).mkdir()
         table.to_csv(tmp_path / side / "hierarchy.csv", index=False)
-    a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    assert guarded(lambda: app(["labels", "compare", a, b])) == 0
-    assert capsys.readouterr().out.splitlines()[2:] == [
+    compare = ("labels", "compare", tmp_path / "a", tmp_path / "b")
+    assert in_process.hgld(*compare).out.splitlines()[2:] == [
         "classes      A 16, B 16, both 16",
         "             only in A (lost) 0, only in B (added) 0",
         "same         root: 16 of 16 (100.0%)",
@@ -138,15 +129,14 @@ def test_a_renamed_branch_and_a_moved_group_are_counted_at_their_levels(
         "A says                  B says                    classes",
         "group 5                 group 4                         1",
     ]
-    assert guarded(lambda: app(["labels", "compare", a, b, "--json"])) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(in_process.hgld(*compare, "--json").out)
     assert found["levels"] == {"root": 16, "realm": 14, "branch": 10, "group": 15}
 
 
 def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -> None:
     folder = deepen(made, 4, tmp_path / "deep")
-    assert hgld(folder, "cluster") == 0
-    assert hgld(folder, "review") == 20
+    hgld(folder, "cluster")
+    hgld(folder, "review", code=20)
     for name in ("cluster_summary.csv", "review_clusters.csv"):
         rows = rows_of(folder / "work" / name)
         assert len({row["level_level 1"] for row in rows}) == 1
@@ -175,66 +165,51 @@ def test_clusters_of_each_level_are_in_both_sheets(made: Path, tmp_path: Path) -
     ],
 )
 def test_a_fault_of_the_taxonomy_is_one_line_with_its_row(
-    made: Path, tmp_path: Path, row: str, says: str, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, row: str, says: str
 ) -> None:
     folder = deepen(made, 3, tmp_path / "deep")
     taxonomy = folder / "labels" / "taxonomy.csv"
     taxonomy.write_text(
         f"supercategory,kind,definition\nsea,grown > water,\n{row}\nchurch,made > house,\n"
     )
-    assert hgld(folder, "review") == 3
-    assert says in " ".join(capsys.readouterr().err.split())
+    assert says in " ".join(hgld(folder, "review", code=3).err.split())
 
 
-def test_taxonomy_edits_follow_the_levels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    where = ["--work", str(folder / "work"), "--now", "2026-11-22"]
-
-    def taxonomy(action: str, *words: str) -> int:
-        pipeline = str(folder / "pipeline.toml")
-        return guarded(lambda: app(["taxonomy", action, pipeline, *words, *where]))
-
-    assert taxonomy("add", "sea", "--kind", "grown > house") == 3
-    assert "'house' is below 'grown' here and below 'made' above" in capsys.readouterr().err
-    assert taxonomy("add", "sea", "--kind", "grown") == 3
-    assert taxonomy("add", "sea", "--kind", "grown > water") == 0
-    assert taxonomy("describe", "lake", "--kind", "grown > still water") == 0
+def test_taxonomy_edits_follow_the_levels(folder: Path) -> None:
+    done = hgld(folder, "taxonomy", "add", "sea", "--kind", "grown > house", code=3)
+    assert "'house' is below 'grown' here and below 'made' above" in done.err
+    hgld(folder, "taxonomy", "add", "sea", "--kind", "grown", code=3)
+    hgld(folder, "taxonomy", "add", "sea", "--kind", "grown > water")
+    hgld(folder, "taxonomy", "describe", "lake", "--kind", "grown > still water")
     decided = rows_of(folder / "labels" / "decisions.csv")
     assert {r["kind"] for r in decided[-2:]} == {"grown > still water"}
-    assert hgld(folder, "reviews", "undo", "--apply", "3") == 0
+    hgld(folder, "reviews", "undo", "--apply", "3")
     kinds = {r["supercategory"]: r["kind"] for r in rows_of(folder / "labels" / "taxonomy.csv")}
     assert kinds["lake"] == "grown > water" and kinds["sea"] == "grown > water"
 
 
-def test_a_class_above_is_renamed_in_one_entry_and_taken_back(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_above_is_renamed_in_one_entry_and_taken_back(folder: Path) -> None:
     decisions = len(rows_of(folder / "labels" / "decisions.csv"))
-    where = ["--work", str(folder / "work"), "--now", "2026-11-22"]
-
-    def rename(*words: str) -> int:
-        pipeline = str(folder / "pipeline.toml")
-        return guarded(lambda: app(["taxonomy", "rename", pipeline, *words, *where]))
 
     def kinds() -> list[str]:
         return [row["kind"] for row in rows_of(folder / "labels" / "taxonomy.csv")]
 
-    assert rename("Made", "built by people", "--level", "level 1") == 0
+    rename = ("taxonomy", "rename")
+    hgld(folder, *rename, "Made", "built by people", "--level", "level 1")
     moved = ["built by people > house", "grown > water", "built by people > house"]
     assert kinds() == moved
     rows = rows_of(folder / "labels" / "decisions.csv")[decisions:]
     assert {row["kind"] for row in rows} == {moved[0]} and len(rows) == 4
     assert {row["decision"] for row in rows} == {"keep"}
-    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    hgld(folder, "reviews", "undo", "--apply", "2")
     assert kinds() == ["made > house", "grown > water", "made > house"]
-    capsys.readouterr()
-    for words, rc, says in (
+    for words, code, says in (
         (("made", "built", "--level", "level 3"), 2, "expected one of level 1, level 2"),
         (("sky", "air", "--level", "level 1"), 3, "no level 1 'sky'"),
         (("made", "Grown", "--level", "level 1"), 3, "level 1 'grown' is there already"),
         (("made", "a > b", "--level", "level 1"), 3, "expected a name without '>'"),
     ):
-        assert rename(*words) == rc
-        assert says in " ".join(capsys.readouterr().err.split())
+        assert says in hgld(folder, *rename, *words, code=code).said
 
 
 @pytest.mark.parametrize(
@@ -246,21 +221,17 @@ def test_a_class_above_is_renamed_in_one_entry_and_taken_back(
     ],
 )
 def test_a_list_of_edits_from_before_a_rename_does_not_bring_the_class_above_back(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str
+    folder: Path, tmp_path: Path, row: str
 ) -> None:
-    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
-    words = ["taxonomy", "rename", *where, "made", "built", "--level", "level 1"]
-    assert guarded(lambda: app(words)) == 0
+    hgld(folder, "taxonomy", "rename", "made", "built", "--level", "level 1")
     before = (folder / "labels" / "taxonomy.csv").read_bytes()
     sheet = tmp_path / "review_taxonomy.csv"
     sheet.write_text(f"action,into,kind,definition,supercategory\n{row}\n")
-    capsys.readouterr()
-    assert hgld(folder, "review", str(sheet), "--apply") == 3
-    said = capsys.readouterr().err
+    said = hgld(folder, "review", sheet, "--apply", code=3).err
     assert "row 2: '" in said and "would bring 'made' back, which is 'built' since; " in said
     assert (folder / "labels" / "taxonomy.csv").read_bytes() == before
     sheet.write_text(sheet.read_text().replace("made", "built"))
-    assert hgld(folder, "review", str(sheet), "--apply") == 0
+    hgld(folder, "review", sheet, "--apply")
 
 
 def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_path: Path) -> None:
@@ -268,7 +239,7 @@ def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_pa
     for folder in (whole, killed):
         decide_all(folder)
     for stage in STAGES:
-        assert hgld(whole, stage, "--force") == 0
+        hgld(whole, stage, "--force")
     draw = random.Random(19)
     for stage in STAGES:
         words = [stage, killed / "pipeline.toml", "--work", killed / "work", "--now", "2026-11-21"]
@@ -277,98 +248,83 @@ def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_pa
                 process.wait(draw.uniform(0.1, 1.5))
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
-        assert hgld(killed, stage) == 0
+        hgld(killed, stage)
     for name in ("labels/decisions.csv", "work/clusters.csv", "work/hierarchy.csv",
                  "work/lineage.csv", "work/release/SHA256SUMS"):  # fmt: skip
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
 
-def clustered(made: Path, out: Path) -> tuple[Path, list[str]]:
-    """A copy with clusters of three levels and an empty taxonomy; the command that proposes one."""
+def clustered(made: Path, out: Path) -> Path:
+    """A copy with clusters of three levels and an empty taxonomy."""
     folder = deepen(made, 3, out)
     (folder / "labels" / "taxonomy.csv").write_text("supercategory,kind,definition\n")
-    assert hgld(folder, "cluster") == 0
-    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
-    return folder, ["taxonomy", "propose", *where]
+    hgld(folder, "cluster")
+    return folder
 
 
 def test_a_taxonomy_is_proposed_from_the_clusters_and_taken_back(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path
 ) -> None:
-    folder, words = clustered(made, tmp_path / "deep")
+    folder = clustered(made, tmp_path / "deep")
     taxonomy = folder / "labels" / "taxonomy.csv"
-    capsys.readouterr()  # it reports that the paths of photos were changed above
     for _ in range(2):  # the second time there is nothing to add
-        assert guarded(lambda: app(words)) == 0
+        proposed = hgld(folder, "taxonomy", "propose")
+        assert "stale" not in proposed.err
         rows = rows_of(taxonomy)
         assert len(rows) == 3 and all(row["kind"].count(" > ") == 1 for row in rows)
         assert len({row["kind"].partition(" > ")[0] for row in rows}) == 2
         paths = [[*row["kind"].split(" > "), row["supercategory"]] for row in rows]
         assert all(len(set(path)) == len(path) for path in paths)
-    assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
+    hgld(folder, "reviews", "undo", "--apply", "1")
     assert rows_of(taxonomy) == []
-    assert "stale" not in capsys.readouterr().err
-    assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 0
-    assert "the clusters are stale (cluster.above: [2, 3] -> [])" in capsys.readouterr().err
-    assert hgld(folder, "cluster", "--set", "cluster.above=[]") == 0
-    capsys.readouterr()
-    assert guarded(lambda: app([*words, "--set", "cluster.above=[]"])) == 2
-    assert "set cluster.above to the numbers of level 1, level 2" in capsys.readouterr().err
+    none = ("--set", "cluster.above=[]")
+    stale = "the clusters are stale (cluster.above: [2, 3] -> [])"
+    assert stale in hgld(folder, "taxonomy", "propose", *none).err
+    hgld(folder, "cluster", *none)
+    done = hgld(folder, "taxonomy", "propose", *none, code=2)
+    assert "set cluster.above to the numbers of level 1, level 2" in done.err
 
 
-def test_levels_that_are_added_later_are_proposed_for_the_supercategories(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_levels_that_are_added_later_are_proposed_for_the_supercategories(folder: Path) -> None:
     taxonomy = folder / "labels" / "taxonomy.csv"
     taxonomy.write_text("supercategory,kind,definition\nchurch,,\nlake,,\nrestaurant,,\n")
-    capsys.readouterr()
-    assert hgld(folder, "label") == 3
-    assert "`hgld taxonomy propose` fills in empty kinds" in capsys.readouterr().err
-    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
-    words = ["taxonomy", "describe", "lake", "--kind", "grown > water"]
-    assert guarded(lambda: app([*words[:2], where[0], *words[2:], *where[1:]])) == 0
-    assert guarded(lambda: app(["taxonomy", "propose", *where])) == 0
+    assert "`hgld taxonomy propose` fills in empty kinds" in hgld(folder, "label", code=3).err
+    hgld(folder, "taxonomy", "describe", "lake", "--kind", "grown > water")
+    hgld(folder, "taxonomy", "propose")
     kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
     assert [*kinds] == ["church", "lake", "restaurant"] and kinds["lake"] == "grown > water"
     assert all(kinds[name].count(" > ") == 1 for name in ("church", "restaurant"))
-    assert hgld(folder, "label") == 0
+    hgld(folder, "label")
     assert len(rows_of(folder / "work" / "hierarchy.csv")) == 12
 
 
-def test_a_missing_taxonomy_is_asked_for_with_its_header(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_taxonomy_is_asked_for_with_its_header(made: Path, tmp_path: Path) -> None:
     folder = deepen(made, 3, tmp_path / "deep")
     (folder / "labels" / "taxonomy.csv").unlink()
-    assert hgld(folder, "embed") == 1
-    said = capsys.readouterr().err
+    said = hgld(folder, "embed", code=1).err
     assert "the header supercategory,kind,definition, at first without rows" in said
 
 
 @pytest.mark.parametrize("by", ["propose", "sheet"])
-def test_a_level_is_added_to_a_taxonomy_that_has_levels_above(
-    folder: Path, by: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld(folder, "label") == 0
+def test_a_level_is_added_to_a_taxonomy_that_has_levels_above(folder: Path, by: str) -> None:
+    hgld(folder, "label")
     before = {row["landmark_id"]: row["supercategory"] for row in lineage(folder)}
     more = ["cluster.levels=['world','realm','aisle','shelf']", "cluster.above=[1,2,3]"]
     words = [part for setting in more for part in ("--set", setting)]
-    capsys.readouterr()
-    assert hgld(folder, "label", *words) == 3
-    assert "`hgld taxonomy propose` fills in empty kinds" in capsys.readouterr().err
+    done = hgld(folder, "label", *words, code=3)
+    assert "`hgld taxonomy propose` fills in empty kinds" in done.err
     if by == "propose":
-        where = [str(folder / "pipeline.toml"), "--work", str(folder / "work"), *words]
-        assert hgld(folder, "cluster", *words) == 0
-        assert guarded(lambda: app(["taxonomy", "propose", *where])) == 0
+        hgld(folder, "cluster", *words)
+        hgld(folder, "taxonomy", "propose", *words)
     else:
         sheet = folder / "work" / "review_taxonomy.csv"
         text = sheet.read_text("utf-8-sig")
         sheet.write_text(text.replace("made >", "all > made >").replace("grown >", "all > grown >"))
-        assert hgld(folder, "review", "--apply", *words) == 0
+        hgld(folder, "review", "--apply", *words)
     kinds = [row["kind"] for row in rows_of(folder / "labels" / "taxonomy.csv")]
     assert [kind.count(" > ") for kind in kinds] == [2, 2, 2]
     assert by == "propose" or kinds[1] == "all > grown > water"
-    assert hgld(folder, "label", *words) == 0
+    hgld(folder, "label", *words)
     assert {row["landmark_id"]: row["supercategory"] for row in lineage(folder)} == before
 
 
@@ -379,13 +335,13 @@ def lineage(folder: Path) -> list[dict[str, str]]:
 def test_clusters_whose_names_differ_in_capitals_are_a_supercategory_each(
     made: Path, tmp_path: Path
 ) -> None:
-    folder, words = clustered(made, tmp_path / "deep")
+    folder = clustered(made, tmp_path / "deep")
     taxonomy, summary = folder / "labels" / "taxonomy.csv", folder / "work" / "cluster_summary.csv"
     table = pd.read_csv(summary, dtype=str, keep_default_na=False)
     names = ["cluster_name", "level_level 1", "level_level 2"]
     table.loc[:1, names] = [["Pub", "Tall", "Inn"], ["pub", "tall", "inn"]]
     table.to_csv(summary, index=False)
-    assert guarded(lambda: app(words)) == 0
+    hgld(folder, "taxonomy", "propose")
     kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
     assert len(kinds) == 3
     assert kinds["Pub"] == "Tall > Inn"
@@ -403,30 +359,25 @@ def test_clusters_whose_names_differ_in_capitals_are_a_supercategory_each(
 def test_clusters_are_proposed_whatever_their_names_are(
     made: Path, tmp_path: Path, clusters: list[str], proposed: list[str] | None
 ) -> None:
-    folder, words = clustered(made, tmp_path / "deep")
+    folder = clustered(made, tmp_path / "deep")
     taxonomy, summary = folder / "labels" / "taxonomy.csv", folder / "work" / "cluster_summary.csv"
     table = pd.read_csv(summary, dtype=str, keep_default_na=False)
     table.loc[table["values"] != "0", "cluster_name"] = clusters
     table.to_csv(summary, index=False)
     for _ in range(2):  # the second time there is nothing to add
-        assert guarded(lambda: app(words)) == 0
+        hgld(folder, "taxonomy", "propose")
         found = [row["supercategory"] for row in rows_of(taxonomy)]
         assert sorted(found) == sorted(proposed or clusters)
 
 
-def test_supercategories_without_values_are_named_as_kinds_are_proposed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_supercategories_without_values_are_named_as_kinds_are_proposed(folder: Path) -> None:
     taxonomy = folder / "labels" / "taxonomy.csv"
     rows = "church,made > house,\nlake,grown > water,\nrestaurant,{},\nunused,,\nempty,,\n"
-    words = ["taxonomy", "propose", str(folder / "pipeline.toml"), "--work", str(folder / "work")]
     fault = "no cluster has decided values of unused, empty"
     for kind, code in (("", 0), ("made > inn", 2)):
         text = f"supercategory,kind,definition\n{rows.format(kind)}"
         taxonomy.write_text(text)
-        capsys.readouterr()
-        assert guarded(lambda: app(words)) == code
-        assert fault in capsys.readouterr().err
+        assert fault in hgld(folder, "taxonomy", "propose", code=code).err
         kinds = {row["supercategory"]: row["kind"] for row in rows_of(taxonomy)}
         assert [*kinds] == ["church", "lake", "restaurant", "unused", "empty"]
         assert kinds["unused"] == kinds["empty"] == "" and " > " in kinds["restaurant"]

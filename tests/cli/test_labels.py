@@ -6,15 +6,11 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of, declared_table
-from hgld.cli import app, guarded
+from tests.in_process import hgld
 
 HEADER = ",".join(columns_of("train_labels"))
 URL = "http://commons.wikimedia.org/wiki/Category:"
 PATH = '{"kind": "human-made", "supercategory": "church", "landmark": "train:7"}'
-
-
-def hgld(*arguments: object) -> int:
-    return guarded(lambda: app([str(word) for word in arguments]))
 
 
 def write(folder: Path, name: str, *rows: tuple[Any, ...]) -> Path:
@@ -43,9 +39,8 @@ def run(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "p.toml"), "--work", str(work)]
 
 
-def test_explain_fits_one_screen(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert hgld("labels", "explain", *run, "7") == 0
-    assert capsys.readouterr().out == (
+def test_explain_fits_one_screen(run: list[str]) -> None:
+    assert hgld("labels", "explain", *run, "7").out == (
         "landmark     train:7 St Agnes\n"
         "             http://commons.wikimedia.org/wiki/Category:St_Agnes\n"
         "item         Q9, read at revision 5\n"
@@ -60,36 +55,28 @@ def test_explain_fits_one_screen(run: list[str], capsys: pytest.CaptureFixture[s
     )
 
 
-def test_explain_tells_why_a_landmark_has_no_path(
-    run: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("labels", "explain", *run, "Old Mill") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_explain_tells_why_a_landmark_has_no_path(run: list[str]) -> None:
+    lines = hgld("labels", "explain", *run, "Old Mill").out.splitlines()
     assert lines[2:] == [
         "scrape       nothing: no_item: 'Category:Old Mill' has no Wikidata item",
         "no path      no_item: no Wikidata item",
     ]
 
 
-def test_explain_leaves_out_tables_of_other_landmarks(
-    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_leaves_out_tables_of_other_landmarks(run: list[str], tmp_path: Path) -> None:
     """A class that came later has the number of another one in them."""
     label = {"function": "", "revision": 1, "options": {}, "outputs": {}}
     label |= {"inputs": {"landmarks": "of before"}}
     lock = {"stages": {"label": label}, "files": {}}
     (tmp_path / "work" / "lock.json").write_text(json.dumps(lock))
-    assert hgld("labels", "explain", *run, "train:7") == 0
-    found = capsys.readouterr()
+    found = hgld("labels", "explain", *run, "train:7")
     assert "chapel" in found.out and "\npath" not in found.out
     assert "hierarchy.csv, label_dropped.csv left out, older than landmarks.csv" in found.err
 
 
-def test_explain_as_json_holds_the_facts(
-    run: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("labels", "explain", *run, "train:7", "--json") == 0
-    steps = {step["step"]: step for step in json.loads(capsys.readouterr().out)}
+def test_explain_as_json_holds_the_facts(run: list[str]) -> None:
+    done = hgld("labels", "explain", *run, "train:7", "--json")
+    steps = {step["step"]: step for step in json.loads(done.out)}
     assert steps["item"] == {"step": "item", "item_id": "Q9", "revision": 5}
     assert (steps["decision"]["who"], steps["decision"]["row"]) == ("bob", 2)
     assert list(steps["path"]["path"].values()) == ["human-made", "church", "train:7"]
@@ -104,11 +91,9 @@ def test_explain_as_json_holds_the_facts(
     ],
 )
 def test_explain_says_what_is_wrong_in_one_line(
-    arguments: list[str], code: int, message: str, run: list[str],
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, message: str, run: list[str]
 ) -> None:  # fmt: skip
-    assert hgld("labels", "explain", *run, *arguments) == code
-    error = capsys.readouterr().err
+    error = hgld("labels", "explain", *run, *arguments, code=code).err
     assert message in error and error.count("\n") == 1
 
 
@@ -128,12 +113,11 @@ def sides(tmp_path: Path) -> list[Path]:
 
 
 def test_compare_shows_what_changed(
-    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    sides: list[Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert hgld("labels", "compare", "a", "b/train_label_to_hierarchical.csv") == 0
-    out = capsys.readouterr().out
+    out = hgld("labels", "compare", "a", "b/train_label_to_hierarchical.csv").out
     assert out == (
         "A            a\n"
         "B            b/train_label_to_hierarchical.csv\n"
@@ -152,18 +136,13 @@ def test_compare_shows_what_changed(
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_compare_says_how_many_rows_it_leaves_out(
-    sides: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("labels", "compare", *sides, "--rows", 1) == 0
-    assert "1 more labels that changed: --rows, or --json for all" in capsys.readouterr().out
+def test_compare_says_how_many_rows_it_leaves_out(sides: list[Path]) -> None:
+    done = hgld("labels", "compare", *sides, "--rows", 1)
+    assert "1 more labels that changed: --rows, or --json for all" in done.out
 
 
-def test_compare_as_json_holds_all_of_it(
-    sides: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("labels", "compare", *sides, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_compare_as_json_holds_all_of_it(sides: list[Path]) -> None:
+    found = json.loads(hgld("labels", "compare", *sides, "--json").out)
     assert (found["same"], found["moved"], found["lost"], found["added"]) == (1, 2, 1, 0)
     assert [row["label"] for row in found["supercategories"]][2:] == ["lake"]
     assert found["confusions"] == [
@@ -172,55 +151,43 @@ def test_compare_as_json_holds_all_of_it(
 
 
 def test_compare_writes_every_landmark(sides: list[Path], tmp_path: Path) -> None:
-    assert hgld("labels", "compare", *sides, "--out", tmp_path / "out.csv") == 0
+    hgld("labels", "compare", *sides, "--out", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text().splitlines()[1:3] == [
         "train,0,lake,natural,lake,natural,same",
         "train,1,church,human-made,castle / fort,human-made,moved",
     ]
 
 
-def test_compare_writes_over_no_file_that_it_reads(
-    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare_writes_over_no_file_that_it_reads(sides: list[Path], tmp_path: Path) -> None:
     read = tmp_path / "b" / "train_label_to_hierarchical.csv"
     before = read.read_bytes()
-    assert hgld("labels", "compare", sides[0], read, "--out", read) == 2
-    assert "the command reads this file" in capsys.readouterr().err
+    done = hgld("labels", "compare", sides[0], read, "--out", read, code=2)
+    assert "the command reads this file" in done.err
     assert read.read_bytes() == before
 
 
-def test_compare_tells_a_file_that_is_none(
-    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("labels", "compare", sides[0], tmp_path / "none.csv") == 3
-    assert "none.csv: no such file" in capsys.readouterr().err
+def test_compare_tells_a_file_that_is_none(sides: list[Path], tmp_path: Path) -> None:
+    done = hgld("labels", "compare", sides[0], tmp_path / "none.csv", code=3)
+    assert "none.csv: no such file" in done.err
 
 
-def test_check_counts_and_writes_back(
-    sides: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld("labels", "check", sides[0], "--out", tmp_path / "again.csv") == 0
-    assert "4 landmarks with one of 3 labels (1 natural, 2 human-made)" in capsys.readouterr().out
+def test_check_counts_and_writes_back(sides: list[Path], tmp_path: Path) -> None:
+    done = hgld("labels", "check", sides[0], "--out", tmp_path / "again.csv")
+    assert "4 landmarks with one of 3 labels (1 natural, 2 human-made)" in done.out
     assert (tmp_path / "again.csv").read_bytes() == sides[0].read_bytes()
-    assert hgld("labels", "check", sides[0], "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(hgld("labels", "check", sides[0], "--json").out)
     assert (found["labelled"], found["labels"]) == (4, {"natural": 1, "human-made": 2})
 
 
 @pytest.mark.real
-def test_real_labels_are_compared_with_themselves(
-    real_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_real_labels_are_compared_with_themselves(real_data: Path) -> None:
     file = real_data / "gldv2-labels" / "index_label_to_hierarchical.csv"
-    assert hgld("labels", "compare", file, file) == 0
-    assert "same label   55,529 of 55,529 (100.0%)" in capsys.readouterr().out
+    assert "same label   55,529 of 55,529 (100.0%)" in hgld("labels", "compare", file, file).out
 
 
-def test_a_label_file_without_rows_is_refused_by_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_label_file_without_rows_is_refused_by_check(tmp_path: Path) -> None:
     for header, noun in (("split,class_id,group,species", "class"), (HEADER, "landmark")):
         (tmp_path / "labels.csv").write_text(f"{header}\n")
-        assert hgld("labels", "check", tmp_path / "labels.csv") == 3
+        done = hgld("labels", "check", tmp_path / "labels.csv", code=3)
         says = f"labels.csv: has no row below its header; expected one for each {noun}"
-        assert says in capsys.readouterr().err
+        assert says in done.err

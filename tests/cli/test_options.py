@@ -4,22 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from hgld.cli import app, guarded
 from hgld.cli.options import list_options, options_as_markdown, stage_files
 from hgld.config import load_pipeline
 from hgld.pipeline.stages import STAGES, stage_names
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert guarded(lambda: app(list(arguments))) == 0
-    return capsys.readouterr().out
+from tests.in_process import hgld
 
 
 @pytest.mark.parametrize("name", stage_names())
-def test_the_help_of_a_stage_lists_its_files_and_every_option_with_its_default(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = printed(capsys, name, "--help")
+def test_the_help_of_a_stage_lists_its_files_and_every_option_with_its_default(name: str) -> None:
+    text = hgld(name, "--help").out
     words = " ".join(re.sub(r"(?<=\w-)\n +", "", text).split())  # an address breaks at a hyphen
     for verb, files in stage_files(name).items():
         assert not files or f"{verb} {files}" in words
@@ -34,10 +27,8 @@ def test_the_files_of_a_stage_are_those_of_all_its_rows() -> None:
     assert stage_files("fetch")["reads"] == ""
 
 
-def test_options_are_printed_with_their_full_names_within_80_columns(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = printed(capsys, "options")
+def test_options_are_printed_with_their_full_names_within_80_columns() -> None:
+    text = hgld("options").out
     assert max(map(len, text.splitlines())) <= 80
     assert "\ncluster.clusters = 78\n    " in text
     assert "\nlabels (required)\n" in text
@@ -53,17 +44,14 @@ def test_options_are_printed_with_their_full_names_within_80_columns(
         ("embed.device", "embed.device"),
     ],
 )
-def test_options_of_a_section_are_data(
-    section: str, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = json.loads(printed(capsys, "options", section, "--json"))
+def test_options_of_a_section_are_data(section: str, option: str) -> None:
+    rows = json.loads(hgld("options", section, "--json").out)
     assert option in [row["option"] for row in rows]
     assert all(row["option"].startswith(section) for row in rows)
 
 
-def test_an_unknown_section_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert guarded(lambda: app(["options", "clustr"])) == 2
-    assert "did you mean 'cluster'?" in capsys.readouterr().err
+def test_an_unknown_section_names_the_nearest() -> None:
+    assert "did you mean 'cluster'?" in hgld("options", "clustr", code=2).err
 
 
 def test_every_option_has_a_meaning_in_a_sentence() -> None:

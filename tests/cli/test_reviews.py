@@ -19,7 +19,6 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import Table, VectorFile, Vectors, columns_of, declared_table, table_of
-from hgld.cli import app, guarded
 from hgld.cli.arguments import open_runner, open_workspace
 from hgld.cli.review_actions import apply_review
 from hgld.cli.review_pages import write_review_page
@@ -30,6 +29,8 @@ from hgld.review import suggestions
 from hgld.review.row_base import Base, base_of
 from hgld.review.spreadsheet import read_sheets
 from hgld.review.workbook import write_workbook
+from tests import in_process
+from tests.in_process import Printed
 from tests.listening import Notes
 
 PIPELINE = """
@@ -73,8 +74,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     none = Vectors([], np.zeros((0, 2)), {})  # no model: the suggestions are those of the clusters
     VectorFile("taxonomy_vectors.npz").write(none, work / "taxonomy_vectors.npz")
     for stage in ("scrape", "clean", "cluster"):
-        assert hgld(folder, stage) == 0
-    assert hgld(folder, "review") == 20
+        hgld(folder, stage)
+    hgld(folder, "review", code=20)
     return folder
 
 
@@ -95,20 +96,28 @@ def desk(made: Path, tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "desk"
 
 
-def hgld(folder: Path, *words: str) -> int:
-    verb = [*words[:1]] if words[0] != "reviews" else [*words[:2]]
-    rest = words[len(verb) :]
-    where = ["--work", str(folder / "work"), "--now", "2026-11-21"]
-    return guarded(lambda: app([*verb, str(folder / "pipeline.toml"), *rest, *where]))
+def hgld(folder: Path, *words: object, code: int | None = 0) -> Printed:
+    """Run a command on the pipeline of the folder."""
+    verb = 1 if words[0] not in ("reviews", "taxonomy") else 2
+    where = ["--work", folder / "work", "--now", "2026-11-21"]
+    given = (*words[:verb], folder / "pipeline.toml", *words[verb:], *where)
+    return in_process.hgld(*given, code=code)
 
 
-def tool(*words: object) -> int:
-    return guarded(lambda: app(["reviews", *map(str, words)]))
+def tool(*words: object, code: int = 0) -> Printed:
+    return in_process.hgld("reviews", *words, code=code)
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def write_rows(path: Path, rows: list[dict[str, str]], delimiter: str = ",") -> None:
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def fill(path: Path, decide: dict[str, str]) -> None:
@@ -120,10 +129,7 @@ def fill(path: Path, decide: dict[str, str]) -> None:
             row.update(decision="drop")
         elif place:
             row.update(decision="keep", supercategory=place)
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys())
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(path, rows)
 
 
 def fill_clusters(path: Path, **cells: dict[str, str]) -> None:
@@ -131,14 +137,17 @@ def fill_clusters(path: Path, **cells: dict[str, str]) -> None:
     rows = rows_of(path)
     for value, filled in cells.items():
         next(row for row in rows if value in row["largest"]).update(filled)
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), delimiter=";")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(path, rows, ";")
 
 
 def sheet_of(desk: Path) -> list[dict[str, str]]:
     return rows_of(desk / "work" / "review.csv")
+
+
+def decide(desk: Path, values: dict[str, str], code: int = 20) -> Printed:
+    """Write decisions into the sheet of the work folder and apply it; by default some stay open."""
+    fill(desk / "work" / "review.csv", values)
+    return hgld(desk, "review", "--apply", code=code)
 
 
 def decided(desk: Path) -> dict[str, str]:
@@ -148,65 +157,48 @@ def decided(desk: Path) -> dict[str, str]:
 
 def test_an_edited_sheet_is_applied_and_opens_the_gate(desk: Path) -> None:
     all_of_it = {**PLACES, "pub": "restaurant", "inn": "drop"}
-    fill(desk / "work" / "review.csv", all_of_it)
-    assert hgld(desk, "review", "--apply") == 0
+    decide(desk, all_of_it, code=0)
     assert decided(desk) == all_of_it
 
 
-def test_a_note_about_the_encoding_of_a_sheet_is_printed_once(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_note_about_the_encoding_of_a_sheet_is_printed_once(desk: Path) -> None:
     sheet = desk / "work" / "review.csv"
     fill(sheet, {"pub": "restaurant"})
     text = sheet.read_text(encoding="utf-8-sig").replace("keep,restaurant,,", "keep,restaurant,,é")
     (desk / "mine.csv").write_bytes(text.encode("cp1252"))
-    hgld(desk, "review", str(desk / "mine.csv"), "--apply")
-    printed = "".join(capsys.readouterr())
+    printed = "".join(hgld(desk, "review", desk / "mine.csv", "--apply", code=20))
     assert printed.count("is not UTF-8 and was read as Windows-1252") == 1
 
 
-def test_the_gate_names_the_sheet_and_the_command_that_opens_it(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld(desk, "review") == 20
-    said = capsys.readouterr().err
+def test_the_gate_names_the_sheet_and_the_command_that_opens_it(desk: Path) -> None:
+    said = hgld(desk, "review", code=20).err
     assert f"decide in {desk / 'work' / 'review.csv'}, then `hgld review" in said
     fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "drop"})
     apply, _ = re.findall(r"`hgld ([^`]+)`", said)
-    command = shlex.split(apply)
-    assert guarded(lambda: app(command)) == 0
+    in_process.hgld(*shlex.split(apply))
     assert len(decided(desk)) == 6
 
 
-def test_a_gate_that_let_a_run_pass_closes_when_a_decision_is_gone(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "drop"})
-    assert hgld(desk, "review", "--apply") == 0
-    assert hgld(desk, "review") == 0
+def test_a_gate_that_let_a_run_pass_closes_when_a_decision_is_gone(desk: Path) -> None:
+    decide(desk, {**PLACES, "pub": "restaurant", "inn": "drop"}, code=0)
+    hgld(desk, "review")
     file = desk / "labels" / "decisions.csv"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    assert hgld(desk, "review") == 20
-    assert "1 value of 2 " in capsys.readouterr().err
+    assert "1 value of 2 " in hgld(desk, "review", code=20).err
 
 
 def test_a_sheet_from_anywhere_is_applied(desk: Path, tmp_path: Path) -> None:
     shutil.copy(desk / "work" / "review.csv", tmp_path / "mine.csv")
     fill(tmp_path / "mine.csv", {"inn": "drop"})
-    assert hgld(desk, "review", str(tmp_path / "mine.csv"), "--apply") == 20  # five are open
+    hgld(desk, "review", tmp_path / "mine.csv", "--apply", code=20)  # five are open
     assert decided(desk) == {"inn": "drop"}
 
 
-def test_an_older_sheet_that_decides_otherwise_is_a_conflict(
-    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_sheet_that_decides_otherwise_is_a_conflict(desk: Path, tmp_path: Path) -> None:
     older = shutil.copy(desk / "work" / "review.csv", tmp_path / "older.csv")
-    fill(desk / "work" / "review.csv", {"inn": "drop", "pub": "restaurant"})
-    hgld(desk, "review", "--apply")
+    decide(desk, {"inn": "drop", "pub": "restaurant"})
     fill(older, {"inn": "restaurant", "chapel": "church"})
-    capsys.readouterr()
-    assert hgld(desk, "review", str(older), "--apply") == 20
-    said = capsys.readouterr().err
+    said = hgld(desk, "review", older, "--apply", code=20).err
     assert "2 decisions added" in said and "1 value decided differently by others" in said
     assert "hgld reviews conflicts" in said
     (row, *_) = sheet_of(desk)
@@ -214,8 +206,7 @@ def test_an_older_sheet_that_decides_otherwise_is_a_conflict(
     assert row["conflict"].count("by a person, 2026-11-21") == 2
     command = f"hgld reviews conflicts {desk / 'pipeline.toml'} --work {desk / 'work'}"
     assert f"1 value in conflict: `{command}` shows" in said  # the gate
-    fill(desk / "work" / "review.csv", {"inn": "restaurant"})
-    hgld(desk, "review", "--apply")
+    decide(desk, {"inn": "restaurant"})
     places = {row["instance_of"]: row["status"] for row in sheet_of(desk)}
     assert (places["inn"], places["pub"], places["chapel"]) == ("decided",) * 3
 
@@ -234,8 +225,8 @@ def test_a_sheet_that_is_saved_while_it_is_applied_keeps_its_edits(
     with monkeypatch.context() as patch:
         patch.setattr(Table, "append", append_and_save)
         assert len(apply_review(runner, "ann").decisions) == 1
-    assert hgld(desk, "review") == 20  # edits that are not applied
-    assert hgld(desk, "review", "--apply") == 20
+    hgld(desk, "review", code=20)  # edits that are not applied
+    hgld(desk, "review", "--apply", code=20)
     assert decided(desk) == {"inn": "drop", "pub": "restaurant"}
 
 
@@ -287,34 +278,25 @@ def test_two_applies_on_one_labels_folder_both_land(
     assert any("is adding decisions" in text for text in notes.notices)
 
 
-def test_a_sheet_without_apply_is_a_usage_error(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hgld(desk, "review", "mine.csv") == 2
-    assert "mine.csv: a sheet is only read with --apply" in capsys.readouterr().err
+def test_a_sheet_without_apply_is_a_usage_error(desk: Path) -> None:
+    done = hgld(desk, "review", "mine.csv", code=2)
+    assert "mine.csv: a sheet is only read with --apply" in done.err
 
 
-def test_a_faulty_sheet_is_refused_as_a_whole_with_exit_code_3(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill(desk / "work" / "review.csv", {"inn": "drop", "pub": "chruch", "lake": "see"})
-    assert hgld(desk, "review", "--apply") == 3
-    says = capsys.readouterr().err
+def test_a_faulty_sheet_is_refused_as_a_whole_with_exit_code_3(desk: Path) -> None:
+    says = decide(desk, {"inn": "drop", "pub": "chruch", "lake": "see"}, code=3).err
     assert "2 faults, nothing was applied" in says and "did you mean 'church'?" in says
     assert not (desk / "labels" / "decisions.csv").exists()
 
 
-def test_clusters_are_decided_and_made_anew_by_one_command(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_clusters_are_decided_and_made_anew_by_one_command(desk: Path) -> None:
     sheet = desk / "work" / "review_clusters.csv"
     fill_clusters(
         sheet,
         lake={"action": "accept", "supercategory": "lake"},
         inn={"action": "split", "into": "2"},
     )
-    assert hgld(desk, "review", "--apply") == 20
-    assert "2 decisions added" in capsys.readouterr().err
+    assert "2 decisions added" in hgld(desk, "review", "--apply", code=20).err
     assert decided(desk) == {"lake": "lake", "pond": "lake"}
     clusters = {row["instance_of"]: row["cluster"] for row in rows_of(desk / "work/clusters.csv")}
     assert clusters["inn"] != clusters["pub"] and {clusters["inn"], clusters["pub"]} == {"3", "4"}
@@ -349,7 +331,8 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(
     words = ["review", desk / "pipeline.toml", "--apply", "--work", desk / "work"]
     killed = subprocess.run([sys.executable, "-c", KILLED, last, *words, "--now", "2026-11-21"])
     assert killed.returncode == -signal.SIGKILL
-    assert hgld(desk, "review", "--apply") == hgld(whole, "review", "--apply") == 20
+    for folder in (desk, whole):
+        hgld(folder, "review", "--apply", code=20)
     assert tables(desk) == tables(whole)
 
 
@@ -361,66 +344,51 @@ def tables(desk: Path) -> dict[str, bytes]:
     return {str(path.relative_to(desk)): path.read_bytes() for path in desk.rglob("*.csv")}
 
 
-def test_applying_with_other_options_makes_no_other_clusters(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_applying_with_other_options_makes_no_other_clusters(desk: Path) -> None:
     before = (desk / "work" / "clusters.csv").read_bytes()
     fill_clusters(desk / "work" / "review_clusters.csv", inn={"action": "split", "into": "2"})
-    assert hgld(desk, "review", "--apply", "--set", "cluster.clusters=2") == 20
-    assert "clusters are edited; the next `hgld run`" in capsys.readouterr().err
+    done = hgld(desk, "review", "--apply", "--set", "cluster.clusters=2", code=20)
+    assert "clusters are edited; the next `hgld run`" in done.err
     assert (desk / "work" / "clusters.csv").read_bytes() == before
     assert len(rows_of(desk / "labels" / "cluster_edits.csv")) == 2
 
 
-def test_an_apply_counts_the_values_that_it_puts_into_other_clusters(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_apply_counts_the_values_that_it_puts_into_other_clusters(desk: Path) -> None:
     merge = {"action": "merge", "into": cluster_of(desk, "lake")}
     fill_clusters(desk / "work" / "review_clusters.csv", inn=merge)
-    capsys.readouterr()
-    hgld(desk, "review", "--apply")
-    said = capsys.readouterr().err
+    said = hgld(desk, "review", "--apply", code=20).err
     assert "0 decisions added" in said
     assert "2 values put into other clusters, in cluster_edits.csv" in said
 
 
 def test_no_clustering_loses_a_decision(desk: Path) -> None:
     all_of_it = {**PLACES, "pub": "restaurant", "inn": "drop"}
-    fill(desk / "work" / "review.csv", all_of_it)
-    assert hgld(desk, "review", "--apply") == 0
+    decide(desk, all_of_it, code=0)
     first = {row["key"]: (row["supercategory"], row["status"]) for row in sheet_of(desk)}
     vectors = VectorFile("label_vectors.npz")
     path = desk / "work" / vectors.file
     for seed, clusters in enumerate((2, 5)):  # another encoder, another k
         drawn = np.random.default_rng(seed).normal(size=(len(WORDS), 8))
         vectors.write(Vectors(list(WORDS), drawn, {}), path)
-        assert hgld(desk, "cluster", "--set", f"cluster.clusters={clusters}") == 0
-        assert hgld(desk, "review") == 0
+        hgld(desk, "cluster", "--set", f"cluster.clusters={clusters}")
+        hgld(desk, "review")
         again = {row["key"]: (row["supercategory"], row["status"]) for row in sheet_of(desk)}
         assert again == first and {status for _, status in again.values()} == {"decided"}
     assert decided(desk) == all_of_it
 
 
-def test_decisions_can_seed_the_clusters(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "restaurant"})
-    hgld(desk, "review", "--apply")
-    capsys.readouterr()
-    assert hgld(desk, "cluster", "--set", "cluster.seeds=decided") == 0
-    assert "cluster.seeds: random -> decided" in capsys.readouterr().err
-    assert hgld(desk, "cluster", "--set", "cluster.seeds=decided") == 0
-    assert "fresh" in capsys.readouterr().err
+def test_decisions_can_seed_the_clusters(desk: Path) -> None:
+    decide(desk, {**PLACES, "pub": "restaurant", "inn": "restaurant"}, code=0)
+    done = hgld(desk, "cluster", "--set", "cluster.seeds=decided")
+    assert "cluster.seeds: random -> decided" in done.err
+    assert "fresh" in hgld(desk, "cluster", "--set", "cluster.seeds=decided").err
     few = ("--set", "cluster.seeds=decided", "--set", "cluster.clusters=2")
-    assert hgld(desk, "cluster", *few) == 2
-    assert "set cluster.clusters to 3 or more" in capsys.readouterr().err
+    assert "set cluster.clusters to 3 or more" in hgld(desk, "cluster", *few, code=2).err
 
 
-def test_a_range_of_numbers_of_clusters_is_looked_at_and_changes_nothing(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_range_of_numbers_of_clusters_is_looked_at_and_changes_nothing(desk: Path) -> None:
     before = (desk / "work" / "clusters.csv").read_bytes()
-    capsys.readouterr()
-    assert hgld(desk, "cluster", "--suggest", "2:5") == 0
-    assert "suggested: cluster.clusters = 3" in capsys.readouterr().out
+    assert "suggested: cluster.clusters = 3" in hgld(desk, "cluster", "--suggest", "2:5").out
     assert [row["clusters"] for row in rows_of(desk / "work" / "cluster_range.csv")] == list("2345")
     assert (desk / "work" / "cluster_range.png").stat().st_size > 10_000
     assert (desk / "work" / "clusters.csv").read_bytes() == before
@@ -430,13 +398,13 @@ def test_an_edited_sheet_of_clusters_is_not_overwritten(desk: Path) -> None:
     sheet = desk / "work" / "review_clusters.csv"
     sheet.write_bytes(sheet.read_bytes() + b"\r\n")
     before = sheet.read_bytes()
-    assert hgld(desk, "review", "--force") == 20
+    hgld(desk, "review", "--force", code=20)
     assert sheet.read_bytes() == before
 
 
 def test_a_workbook_is_written_and_applied(desk: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    assert hgld(desk, "review", "--xlsx") == 20
+    hgld(desk, "review", "--xlsx", code=20)
     path = desk / "work" / "review.xlsx"
     book = openpyxl.load_workbook(path)
     assert book.sheetnames == ["values", "clusters", "taxonomy", "lists"]
@@ -448,15 +416,13 @@ def test_a_workbook_is_written_and_applied(desk: Path) -> None:
     row = next(r for r in range(2, 8) if page.cell(r, 7).value == "inn")
     page.cell(row, 1).value = "drop"
     book.save(path)
-    assert hgld(desk, "review", str(path), "--apply") == 20
+    hgld(desk, "review", path, "--apply", code=20)
     assert decided(desk) == {"inn": "drop"}
 
 
-def test_an_edited_workbook_of_the_work_folder_is_applied_as_its_sheets_are(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edited_workbook_of_the_work_folder_is_applied_as_its_sheets_are(desk: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    assert hgld(desk, "review", "--xlsx") == 20
+    hgld(desk, "review", "--xlsx", code=20)
     path = desk / "work" / "review.xlsx"
     book = openpyxl.load_workbook(path)
     page = book["values"]
@@ -464,13 +430,12 @@ def test_an_edited_workbook_of_the_work_folder_is_applied_as_its_sheets_are(
     page.cell(row, 1).value = "drop"
     book.create_sheet("Sheet1")  # blank, as Excel adds them
     book.save(path)
-    assert hgld(desk, "review", "--accept-sure", "0.99") == 2
-    assert "review.xlsx: holds edits that are not applied" in capsys.readouterr().err
+    done = hgld(desk, "review", "--accept-sure", "0.99", code=2)
+    assert "review.xlsx: holds edits that are not applied" in done.err
     for added in (1, 0):
-        assert hgld(desk, "review", "--apply") == 20
-        assert f"{added} decision" in capsys.readouterr().err
+        assert f"{added} decision" in hgld(desk, "review", "--apply", code=20).err
     assert decided(desk) == {"inn": "drop"}
-    hgld(desk, "review", "--xlsx")
+    hgld(desk, "review", "--xlsx", code=20)
     assert not list((desk / "work").glob("review.edited-*.xlsx"))  # its edits are applied
 
 
@@ -492,10 +457,10 @@ def test_control_characters_stop_no_workbook_and_are_removed_from_what_is_read(
 def test_an_edited_workbook_is_not_overwritten_without_a_copy(desk: Path) -> None:
     pytest.importorskip("openpyxl")
     for _ in range(2):
-        hgld(desk, "review", "--xlsx")
+        hgld(desk, "review", "--xlsx", code=20)
     assert not list((desk / "work").glob("review.edited-*.xlsx"))
     (desk / "work" / "review.xlsx").write_bytes(b"someone's work")
-    hgld(desk, "review", "--xlsx")
+    hgld(desk, "review", "--xlsx", code=20)
     assert (desk / "work" / "review.edited-1.xlsx").read_bytes() == b"someone's work"
 
 
@@ -503,54 +468,45 @@ def test_the_same_workbook_has_the_same_bytes(desk: Path) -> None:
     pytest.importorskip("openpyxl")
     found = []
     for _ in range(2):
-        hgld(desk, "review", "--xlsx")
+        hgld(desk, "review", "--xlsx", code=20)
         found.append((desk / "work" / "review.xlsx").read_bytes())
     assert found[0] == found[1]
 
 
-def test_differences_are_told_in_words(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_are_told_in_words(desk: Path) -> None:
     sheet, other = desk / "work" / "review.csv", desk / "other.csv"
     fill(sheet, {"inn": "drop", "pub": "restaurant"})
     shutil.copy(sheet, other)
     fill(other, {"inn": "restaurant", "lake": "lake"})
-    capsys.readouterr()
-    assert tool("diff", sheet, other) == 0
-    found = capsys.readouterr()
+    found = tool("diff", sheet, other)
     assert found.out == "inn: drop -> keep restaurant\nlake: open -> keep lake\n"
     assert found.err == "2 values decided in another way\n"
 
 
-def test_differences_are_data_too(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_are_data_too(desk: Path) -> None:
     other = desk / "other.csv"
     shutil.copy(desk / "work" / "review.csv", other)
     fill(other, {"inn": "drop"})
-    capsys.readouterr()
-    assert tool("diff", desk / "work" / "review.csv", other, "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(tool("diff", desk / "work" / "review.csv", other, "--json").out)
     assert (found["before"]["decision"], found["after"]["decision"]) == ("", "drop")
 
 
-def test_a_note_alone_is_a_difference_only_where_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_note_alone_is_a_difference_only_where_asked_for(tmp_path: Path) -> None:
     for name, note in (("a", "one"), ("b", "other")):
         (tmp_path / name).write_text(f"decision,supercategory,kind,note,key\ndrop,,,{note},pub\n")
-    tool("diff", tmp_path / "a", tmp_path / "b")
-    assert capsys.readouterr().out == ""
-    tool("diff", tmp_path / "a", tmp_path / "b", "--notes")
-    assert capsys.readouterr().out == "pub: drop, note 'one' -> 'other'\n"
+    assert tool("diff", tmp_path / "a", tmp_path / "b").out == ""
+    done = tool("diff", tmp_path / "a", tmp_path / "b", "--notes")
+    assert done.out == "pub: drop, note 'one' -> 'other'\n"
 
 
 def blind(desk: Path, name: str, *more: str) -> Path:
-    out = ["--out", str(desk / name)]
-    words = [str(desk / "pipeline.toml"), *out, "--work", str(desk / "work"), *more]
-    assert guarded(lambda: app(["reviews", "blind", *words])) == 0
+    where = ["--work", desk / "work", "--out", desk / name]
+    tool("blind", desk / "pipeline.toml", *where, *more)
     return desk / name
 
 
 def test_blind_copies_hide_what_is_decided_and_have_an_order_of_their_own(desk: Path) -> None:
-    fill(desk / "work" / "review.csv", {"chapel": "church", "lake": "lake"})
-    hgld(desk, "review", "--apply")
+    decide(desk, {"chapel": "church", "lake": "lake"})
     one, again, other = (
         rows_of(blind(desk, f"{i}.csv", "--seed", seed)) for i, seed in enumerate("115")
     )
@@ -570,40 +526,31 @@ def test_without_hints_no_column_says_what_a_value_may_be(desk: Path) -> None:
 
 
 def test_a_blind_copy_knows_the_order_in_which_its_rows_were_written(desk: Path) -> None:
-    fill(desk / "work" / "review.csv", {"chapel": "church"})
-    hgld(desk, "review", "--apply")
+    decide(desk, {"chapel": "church"})
     rows = rows_of(blind(desk, "b.csv", "--seed", "1"))
     bases = [Base.parse(row["base"]) for row in rows]
     assert bases == [base_of(row["key"], (), place) for place, row in enumerate(rows, 1)]
 
 
-def test_a_blind_copy_never_replaces_a_decision_that_its_annotator_did_not_see(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill(desk / "work" / "review.csv", {"chapel": "church"})
-    hgld(desk, "review", "--apply")
+def test_a_blind_copy_never_replaces_a_decision_that_its_annotator_did_not_see(desk: Path) -> None:
+    decide(desk, {"chapel": "church"})
     fill(blind(desk, "b.csv", "--seed", "1"), {"chapel": "drop"})
-    assert hgld(desk, "review", str(desk / "b.csv"), "--apply") == 20
-    assert "1 value decided differently" in capsys.readouterr().err
+    done = hgld(desk, "review", desk / "b.csv", "--apply", code=20)
+    assert "1 value decided differently" in done.err
     assert "'keep church' by a person" in sheet_of(desk)[0]["conflict"]
 
 
-def test_a_blind_copy_overwrites_nothing(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blind(desk, "b.csv", "--seed", "1")
-    words = [str(desk / "pipeline.toml"), "--out", str(desk / "b.csv"), "--seed", "1"]
-    assert guarded(lambda: app(["reviews", "blind", *words])) == 2
-    assert "may hold someone's work" in capsys.readouterr().err
+def test_a_blind_copy_overwrites_nothing(desk: Path) -> None:
+    out = blind(desk, "b.csv", "--seed", "1")
+    words = ("blind", desk / "pipeline.toml", "--out", out, "--seed", "1")
+    assert "may hold someone's work" in tool(*words, code=2).err
 
 
-def test_two_annotators_are_measured_and_their_disagreements_decided(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_annotators_are_measured_and_their_disagreements_decided(desk: Path) -> None:
     a, b = (blind(desk, f"{name}.csv", "--seed", "1", "--no-hints") for name in "ab")
     fill(a, {**PLACES, "pub": "restaurant", "inn": "restaurant"})
     fill(b, {**PLACES, "pub": "restaurant", "inn": "drop"})
-    capsys.readouterr()
-    assert tool("agree", a, b, "--out", desk / "adjudication.csv") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = tool("agree", a, b, "--out", desk / "adjudication.csv").out.splitlines()
     assert lines[0] == "6 values decided by both, a: a, b: b"
     assert lines[3].split()[:2] == ["supercategory", "83.3%"]
     assert lines[4].startswith("supercategory, by images ")
@@ -612,30 +559,27 @@ def test_two_annotators_are_measured_and_their_disagreements_decided(
     (row,) = rows_of(desk / "adjudication.csv")
     assert (row["key"], row["a_decision"], row["b_decision"]) == ("inn", "keep", "drop")
     fill(desk / "adjudication.csv", {"inn": "drop"})
-    assert hgld(desk, "review", str(desk / "adjudication.csv"), "--apply") == 20
+    hgld(desk, "review", desk / "adjudication.csv", "--apply", code=20)
     assert decided(desk) == {"inn": "drop"}
 
 
-def test_agreement_is_data_too(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agreement_is_data_too(desk: Path) -> None:
     a, b = (blind(desk, f"{name}.csv", "--seed", "1") for name in "ab")
     fill(a, {**PLACES, "pub": "restaurant"})
     fill(b, {**PLACES, "pub": "lake"})
-    capsys.readouterr()
-    assert tool("agree", a, b, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(tool("agree", a, b, "--json").out)
     assert found["annotators"] == ["a", "b"] and found["values"] == 5
     assert {row["by"] for row in found["measures"]} == {"values", "images"}
     assert found["confused"] == [{"pair": ["lake", "restaurant"], "values": 1, "examples": ["pub"]}]
 
 
-def test_three_annotators_are_compared_value_by_value(tmp_path: Path, capsys) -> None:
+def test_three_annotators_are_compared_value_by_value(tmp_path: Path) -> None:
     header = "decision,supercategory,kind,note,instance_of"
     for name, place in (("a", "x"), ("b", "x"), ("c", "y")):
         rows = f"keep,x,natural,,u\nkeep,{place},natural,,v\n"
         (tmp_path / f"{name}.csv").write_text(f"{header}\n{rows}")
     files = [tmp_path / f"{name}.csv" for name in "abc"]
-    assert tool("agree", *files, "--out", tmp_path / "values.csv") == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = tool("agree", *files, "--out", tmp_path / "values.csv").out.splitlines()
     assert lines[0] == "2 values decided by two or more of a, b, c"
     assert lines[3].split()[:2] == ["supercategory", "66.7%"]
     assert lines[-1] == "   33%  v: x 2; y 1" and max(map(len, lines)) <= 80
@@ -643,15 +587,13 @@ def test_three_annotators_are_compared_value_by_value(tmp_path: Path, capsys) ->
 
 
 @pytest.mark.parametrize("others", [[], ["c/sheet.csv"]])
-def test_annotators_of_one_name_are_refused(tmp_path: Path, capsys, others: list[str]) -> None:
+def test_annotators_of_one_name_are_refused(tmp_path: Path, others: list[str]) -> None:
     places = ["a/sheets/one.csv", "b/sheets/one.csv", *others]
-    assert tool("agree", *(tmp_path / place for place in places)) == 2
-    assert "two annotators would be called sheets; rename the files" in capsys.readouterr().err
+    done = tool("agree", *(tmp_path / place for place in places), code=2)
+    assert "two annotators would be called sheets; rename the files" in done.err
 
 
-def test_counts_of_another_sheet_weigh_values(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_counts_of_another_sheet_weigh_values(tmp_path: Path) -> None:
     header = "decision,supercategory,kind,note,instance_of"
     for name, place in (("a", "x"), ("b", "y")):
         folder = tmp_path / name
@@ -660,33 +602,28 @@ def test_counts_of_another_sheet_weigh_values(
         (folder / "filled.csv").write_text(f"{header}\n{rows}")
     (tmp_path / "sheet.csv").write_text(f"{header},count\n,,,,v,1\n,,,,u,9\n")
     files = [tmp_path / name / "filled.csv" for name in "ab"]
-    assert tool("agree", *files, "--counts", tmp_path / "sheet.csv", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(tool("agree", *files, "--counts", tmp_path / "sheet.csv", "--json").out)
     told = {(row["of"], row["by"]): row["agreement"] for row in found["measures"]}
     assert found["annotators"] == ["a", "b"]
     assert told["supercategory", "values"] == 0.5 and told["supercategory", "count"] == 0.9
 
 
-def test_counts_of_a_sheet_with_keys_weigh_values_of_sheets_without(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_counts_of_a_sheet_with_keys_weigh_values_of_sheets_without(tmp_path: Path) -> None:
     header = "decision,supercategory,kind,note,instance_of"
     for name, place in (("a", "x"), ("b", "y")):
         rows = f"keep,x,natural,,u\nkeep,{place},natural,,v\n"
         (tmp_path / f"{name}.csv").write_text(f"{header}\n{rows}")
     (tmp_path / "sheet.csv").write_text(f"{header},key,count\n,,,,v,Q1,1\n,,,,u,Q2,9\n")
     files = [tmp_path / f"{name}.csv" for name in "ab"]
-    assert tool("agree", *files, "--counts", tmp_path / "sheet.csv", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(tool("agree", *files, "--counts", tmp_path / "sheet.csv", "--json").out)
     told = {(row["of"], row["by"]): row["agreement"] for row in found["measures"]}
     assert told["supercategory", "count"] == 0.9
 
 
 def test_a_decision_is_taken_back_by_a_new_row(desk: Path) -> None:
     for place in ("restaurant", "drop"):
-        fill(desk / "work" / "review.csv", {"inn": place})
-        hgld(desk, "review", "--apply")
-    assert hgld(desk, "reviews", "undo", "inn", "--why", "looked again") == 0
+        decide(desk, {"inn": place})
+    hgld(desk, "reviews", "undo", "inn", "--why", "looked again")
     rows = rows_of(desk / "labels" / "decisions.csv")
     assert [row["decision"] for row in rows] == ["keep", "drop", "keep"]
     assert (rows[-1]["supercategory"], rows[-1]["why"]) == ("restaurant", "looked again")
@@ -694,19 +631,15 @@ def test_a_decision_is_taken_back_by_a_new_row(desk: Path) -> None:
 
 
 def test_a_first_decision_that_is_taken_back_leaves_the_value_open(desk: Path) -> None:
-    fill(desk / "work" / "review.csv", {"inn": "drop"})
-    hgld(desk, "review", "--apply")
-    assert hgld(desk, "reviews", "undo", "inn") == 0
+    decide(desk, {"inn": "drop"})
+    hgld(desk, "reviews", "undo", "inn")
     assert rows_of(desk / "labels" / "decisions.csv")[-1]["decision"] == "open"
 
 
-def test_what_was_never_decided_cannot_be_taken_back(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill(desk / "work" / "review.csv", {"inn": "drop"})
-    hgld(desk, "review", "--apply")
-    assert hgld(desk, "reviews", "undo", "in") == 3
-    assert "no decision on 'in'; did you mean 'inn'?" in capsys.readouterr().err
+def test_what_was_never_decided_cannot_be_taken_back(desk: Path) -> None:
+    decide(desk, {"inn": "drop"})
+    done = hgld(desk, "reviews", "undo", "in", code=3)
+    assert "no decision on 'in'; did you mean 'inn'?" in done.err
 
 
 def edit_taxonomy(desk: Path, **rows: dict[str, str]) -> Path:
@@ -720,21 +653,13 @@ def edit_taxonomy(desk: Path, **rows: dict[str, str]) -> Path:
     return path
 
 
-def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def taxonomy_of(desk: Path) -> dict[str, tuple[str, str]]:
     rows = rows_of(desk / "labels" / "taxonomy.csv")
     return {row["supercategory"]: (row["kind"], row["definition"]) for row in rows}
 
 
 def test_the_sheet_of_the_taxonomy_counts_values_landmarks_and_images(desk: Path) -> None:
-    fill(desk / "work" / "review.csv", PLACES)
-    hgld(desk, "review", "--apply")
+    decide(desk, PLACES)
     rows = rows_of(desk / "work" / "review_taxonomy.csv")
     counts = [[row[c] for c in ("supercategory", "values", "landmarks", "images")] for row in rows]
     assert counts == [
@@ -743,16 +668,14 @@ def test_the_sheet_of_the_taxonomy_counts_values_landmarks_and_images(desk: Path
 
 
 def test_taxonomy_and_values_are_edited_in_one_apply(desk: Path) -> None:
-    fill(desk / "work" / "review.csv", PLACES)
-    hgld(desk, "review", "--apply")
+    decide(desk, PLACES)
     edit_taxonomy(
         desk,
         church={"action": "rename", "into": "chapel", "definition": "any size"},
         lake={"definition": "still water"},
         pier={"action": "add", "kind": "human-made"},
     )
-    fill(desk / "work" / "review.csv", {"pub": "pier", "chapel": "drop"})
-    assert hgld(desk, "review", "--apply") == 20
+    decide(desk, {"pub": "pier", "chapel": "drop"})
     assert taxonomy_of(desk) == {
         "chapel": ("human-made", "any size"), "lake": ("natural", "still water"),
         "pier": ("human-made", ""), "restaurant": ("human-made", ""),
@@ -773,43 +696,38 @@ def test_a_sheet_of_the_taxonomy_may_be_applied_again(desk: Path, tmp_path: Path
         restaurant={"action": "remove"},
     )
     shutil.copy(path, tmp_path / "mine.csv")
-    hgld(desk, "review", "--apply")
+    hgld(desk, "review", "--apply", code=20)
     before = {p: p.read_bytes() for p in (desk / "labels").glob("*.csv")}
-    assert hgld(desk, "review", str(tmp_path / "mine.csv"), "--apply") == 20
+    hgld(desk, "review", tmp_path / "mine.csv", "--apply", code=20)
     assert {p: p.read_bytes() for p in (desk / "labels").glob("*.csv")} == before
 
 
 def test_rows_of_an_older_sheet_of_the_taxonomy_that_nobody_changed_hinder_nothing(
-    desk: Path, capsys: pytest.CaptureFixture[str]
+    desk: Path,
 ) -> None:
     old = desk / "old.csv"
     shutil.copy(edit_taxonomy(desk, church={"definition": "Christian"}), old)
-    where = ["--work", str(desk / "work"), "--now", "2026-11-22"]
-    words = ["taxonomy", "rename", str(desk / "pipeline.toml"), "lake", "waters", *where]
-    assert guarded(lambda: app(words)) == 0
-    assert hgld(desk, "review", str(old), "--apply") == 20
+    hgld(desk, "taxonomy", "rename", "lake", "waters")
+    hgld(desk, "review", old, "--apply", code=20)
     assert taxonomy_of(desk)["church"] == ("human-made", "Christian")
     rows = rows_of(old)
     next(row for row in rows if row["supercategory"] == "lake")["definition"] = "still"
     write_rows(old, rows)
-    assert hgld(desk, "review", str(old), "--apply") == 3
-    assert "found 'lake'; expected a name that is in taxonomy.csv" in capsys.readouterr().err
+    done = hgld(desk, "review", old, "--apply", code=3)
+    assert "found 'lake'; expected a name that is in taxonomy.csv" in done.err
 
 
 def test_a_sheet_of_before_a_rename_is_applied_with_the_new_name(desk: Path) -> None:
-    fill(desk / "work" / "review.csv", PLACES)
-    hgld(desk, "review", "--apply")
+    decide(desk, PLACES)
     old = desk / "old.csv"
     shutil.copy(desk / "work" / "review.csv", old)
-    where = ["--work", str(desk / "work"), "--now", "2026-11-22"]
-    words = ["taxonomy", "rename", str(desk / "pipeline.toml"), "lake", "waters", *where]
-    assert guarded(lambda: app(words)) == 0
+    hgld(desk, "taxonomy", "rename", "lake", "waters")
     rows = rows_of(old)
     for row in rows:
         if row["instance_of"] == "pond":
             row["note"] = "a small one"
     write_rows(old, rows)
-    assert hgld(desk, "review", str(old), "--apply") == 20
+    hgld(desk, "review", old, "--apply", code=20)
     found = {row["instance_of"]: row for row in rows_of(desk / "work" / "review.csv")}
     pond = found["pond"]
     assert (pond["status"], pond["supercategory"], pond["note"]) == (
@@ -817,21 +735,18 @@ def test_a_sheet_of_before_a_rename_is_applied_with_the_new_name(desk: Path) -> 
     )  # fmt: skip
 
 
-def test_the_kind_that_a_sheet_had_does_not_hinder_another_supercategory(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_kind_that_a_sheet_had_does_not_hinder_another_supercategory(desk: Path) -> None:
     sheet = desk / "work" / "review.csv"
     fill(sheet, {"pond": "lake"})
-    hgld(desk, "review", "--apply")
+    hgld(desk, "review", "--apply", code=20)
     assert next(row for row in sheet_of(desk) if row["instance_of"] == "pond")["kind"] == "natural"
     fill(sheet, {"pond": "church"})
-    assert hgld(desk, "review", "--apply") == 20
+    hgld(desk, "review", "--apply", code=20)
     assert decided(desk)["pond"] == "church"
     rows = rows_of(sheet)
     next(row for row in rows if row["instance_of"] == "pond").update(kind="natural")
     write_rows(sheet, rows)
-    assert hgld(desk, "review", "--apply") == 3
-    assert "column kind: found 'natural'" in capsys.readouterr().err
+    assert "column kind: found 'natural'" in hgld(desk, "review", "--apply", code=3).err
 
 
 @pytest.mark.parametrize(
@@ -847,23 +762,19 @@ def test_the_kind_that_a_sheet_had_does_not_hinder_another_supercategory(
     ],
 )
 def test_faults_of_the_sheet_of_the_taxonomy_name_the_row(
-    desk: Path, rows: dict[str, dict[str, str]], said: str, capsys: pytest.CaptureFixture[str]
+    desk: Path, rows: dict[str, dict[str, str]], said: str
 ) -> None:
     edit_taxonomy(desk, **rows)
-    assert hgld(desk, "review", "--apply") == 3
-    assert said in capsys.readouterr().err
+    assert said in hgld(desk, "review", "--apply", code=3).err
     assert (desk / "labels" / "taxonomy.csv").read_text() == TAXONOMY
 
 
-def test_a_description_that_was_changed_since_is_not_replaced(
-    desk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_description_that_was_changed_since_is_not_replaced(desk: Path) -> None:
     path = edit_taxonomy(desk, lake={"definition": "mine"})
     text = TAXONOMY.replace("lake,natural,", "lake,natural,theirs")
     (desk / "labels" / "taxonomy.csv").write_text(text)
-    assert hgld(desk, "review", str(path), "--apply") == 3
     assert "expected the present one: natural, 'theirs'; it was changed since" in (
-        capsys.readouterr().err
+        hgld(desk, "review", path, "--apply", code=3).err
     )
 
 

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import in_process
 from tests.cli.test_reviews import (
+    decide,
     decided,
     desk,  # noqa: F401  the fixture and what it is made from
     fill,
@@ -21,6 +24,7 @@ from tests.cli.test_reviews import (
     sheet_of,
     tool,
 )
+from tests.in_process import Printed
 
 UNSURE = "label,unsure,,,c,2026-01-01,,\n"
 ROOT = Path(__file__).parents[2]
@@ -31,114 +35,99 @@ def folder(desk: Path) -> Iterator[Path]:  # noqa: F811
     yield desk
 
 
-def apply(folder: Path, **decide: str) -> None:
+def apply(folder: Path, **values: str) -> None:
     """Decide in the sheet of the work folder and apply it."""
-    fill(folder / "work" / "review.csv", decide)
-    assert hgld(folder, "review", "--apply") in (0, 20)
+    decide(folder, values)
 
 
-def log(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    capsys.readouterr()
-    assert tool("log", folder / "pipeline.toml", "--work", folder / "work", "--json") == 0
-    entries: list[dict[str, object]] = json.loads(capsys.readouterr().out)
-    return entries
+def of_work(folder: Path, name: str, *words: object) -> Printed:
+    """Run a tool that takes no date on the work folder."""
+    return tool(name, folder / "pipeline.toml", "--work", folder / "work", *words)
 
 
-def test_each_apply_is_an_entry_that_is_undone_and_redone_whole(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def log(folder: Path) -> list[dict[str, Any]]:
+    return json.loads(of_work(folder, "log", "--json").out)
+
+
+def test_each_apply_is_an_entry_that_is_undone_and_redone_whole(folder: Path) -> None:
     apply(folder, inn="drop", pub="restaurant")
     apply(folder, inn="restaurant", chapel="church")
-    first, second = log(folder, capsys)
+    first, second = log(folder)
     assert first["counts"] == {"drop": 1, "keep": 1} and first["source"] == "review.csv"
     assert (second["number"], second["who"], second["when"]) == (2, "a person", "2026-11-21")
-    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    hgld(folder, "reviews", "undo", "--apply", "2")
     assert decided(folder) == {"inn": "drop", "pub": "restaurant", "chapel": "open"}
-    assert hgld(folder, "reviews", "redo") == 0
+    hgld(folder, "reviews", "redo")
     assert decided(folder) == {"inn": "restaurant", "pub": "restaurant", "chapel": "church"}
-    assert [entry["source"] for entry in log(folder, capsys)][2:] == ["undo", "redo"]
+    assert [entry["source"] for entry in log(folder)][2:] == ["undo", "redo"]
 
 
-def test_sure_suggestions_are_accepted_as_an_entry_that_is_undone_alone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sure_suggestions_are_accepted_as_an_entry_that_is_undone_alone(folder: Path) -> None:
     apply(folder, inn="drop")
     before = decided(folder)
     names = folder / "labels" / "taxonomy.csv"
     names.write_text(names.read_text("utf-8") + "pub,human-made,\n", "utf-8")
-    assert hgld(folder, "review", "--accept-sure", "0.9") == 20
-    entry = log(folder, capsys)[-1]
+    hgld(folder, "review", "--accept-sure", "0.9", code=20)
+    entry = log(folder)[-1]
     _, *accepted = rows_of(folder / "labels" / "decisions.csv")
     assert (entry["source"], entry["counts"]) == ("sure", {"keep": len(accepted)})
     assert "pub" in [row["key"] for row in accepted if row["key"] == row["supercategory"]]
     assert all(re.fullmatch(r"accepted at 9\d %: its own name", row["why"]) for row in accepted)
-    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
+    hgld(folder, "reviews", "undo", "--apply", "2")
     assert decided(folder) == before | {row["key"]: "open" for row in accepted}
 
 
-def test_suggestions_are_accepted_only_beside_applied_sheets(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_suggestions_are_accepted_only_beside_applied_sheets(folder: Path) -> None:
     fill(folder / "work" / "review.csv", {"church": "drop"})
-    assert hgld(folder, "review", "--accept-sure", "0.9") == 2
-    assert "review.csv: holds edits that are not applied; add --apply" in capsys.readouterr().err
-    assert hgld(folder, "review", "--apply", "--accept-sure", "0.9") == 20
+    done = hgld(folder, "review", "--accept-sure", "0.9", code=2)
+    assert "review.csv: holds edits that are not applied; add --apply" in done.err
+    hgld(folder, "review", "--apply", "--accept-sure", "0.9", code=20)
     assert decided(folder)["church"] == "drop"
-    assert [entry["source"] for entry in log(folder, capsys)] == ["review.csv", "sure"]
+    assert [entry["source"] for entry in log(folder)] == ["review.csv", "sure"]
 
 
 @pytest.mark.parametrize("words", [["2"], ["0"], ["0.9", "--dry-run", "--apply"]])
-def test_accepting_needs_a_probability(
-    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    assert hgld(folder, "review", "--accept-sure", *words) == 2
-    assert "expected a probability above 0" in capsys.readouterr().err
+def test_accepting_needs_a_probability(folder: Path, words: list[str]) -> None:
+    done = hgld(folder, "review", "--accept-sure", *words, code=2)
+    assert "expected a probability above 0" in done.err
 
 
-def test_only_what_is_still_in_force_is_taken_back_and_the_rest_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_what_is_still_in_force_is_taken_back_and_the_rest_is_named(folder: Path) -> None:
     apply(folder, inn="drop", pub="restaurant")
     apply(folder, inn="restaurant")
-    (first, _) = log(folder, capsys)
-    assert hgld(folder, "reviews", "undo", "--apply", str(first["id"])) == 0
-    assert "changed since, stays as it is: inn" in capsys.readouterr().err
+    (first, _) = log(folder)
+    done = hgld(folder, "reviews", "undo", "--apply", str(first["id"]))
+    assert "changed since, stays as it is: inn" in done.err
     assert decided(folder) == {"inn": "restaurant", "pub": "open"}
-    assert hgld(folder, "reviews", "undo", "--apply", str(first["id"])) == 3
-    assert "nothing of entry 1" in capsys.readouterr().err
+    done = hgld(folder, "reviews", "undo", "--apply", str(first["id"]), code=3)
+    assert "nothing of entry 1" in done.err
 
 
-def test_three_undos_are_made_good_by_three_redos(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_three_undos_are_made_good_by_three_redos(folder: Path) -> None:
     for place in ("church", "restaurant", "drop"):
         apply(folder, inn=place)
     seen = []
     for verb in ("undo", "undo", "undo", "redo", "redo", "redo"):
-        assert hgld(folder, "reviews", verb, "inn") == 0
+        hgld(folder, "reviews", verb, "inn")
         seen.append(decided(folder)["inn"])
     assert seen == ["restaurant", "church", "open", "church", "restaurant", "drop"]
-    assert hgld(folder, "reviews", "redo", "inn") == 3
-    assert "no decision on 'inn' was taken back" in capsys.readouterr().err
-    assert hgld(folder, "reviews", "undo", "inn") == 0
-    assert hgld(folder, "reviews", "undo", "inn") == 0
+    done = hgld(folder, "reviews", "redo", "inn", code=3)
+    assert "no decision on 'inn' was taken back" in done.err
+    hgld(folder, "reviews", "undo", "inn")
+    hgld(folder, "reviews", "undo", "inn")
     assert decided(folder)["inn"] == "church"
     for expected in ("restaurant", "drop"):
-        assert hgld(folder, "reviews", "redo") == 0
+        hgld(folder, "reviews", "redo")
         assert decided(folder)["inn"] == expected
-    assert hgld(folder, "reviews", "redo") == 3
-    assert "no undo is left" in capsys.readouterr().err
+    assert "no undo is left" in hgld(folder, "reviews", "redo", code=3).err
 
 
-def test_redo_takes_back_undos_only_and_a_key_counts_once(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_redo_takes_back_undos_only_and_a_key_counts_once(folder: Path) -> None:
     apply(folder, inn="drop")
-    assert hgld(folder, "reviews", "redo", "--apply", "1") == 2
-    assert "entry 1" in (said := capsys.readouterr().err) and "is no undo" in said
+    done = hgld(folder, "reviews", "redo", "--apply", "1", code=2)
+    assert "entry 1" in (said := done.err) and "is no undo" in said
     assert decided(folder) == {"inn": "drop"}
-    assert hgld(folder, "reviews", "undo", "inn", "inn") == 0
-    assert "1 decision taken back" in capsys.readouterr().err
+    assert "1 decision taken back" in hgld(folder, "reviews", "undo", "inn", "inn").err
     assert len(rows_of(folder / "labels" / "decisions.csv")) == 2
 
 
@@ -148,20 +137,18 @@ def test_edits_of_clusters_are_undone_with_their_entry(folder: Path) -> None:
     fill(folder / "work" / "review.csv", {"lake": "lake"})
     merge = {"action": "merge", "into": into}
     fill_clusters(folder / "work" / "review_clusters.csv", inn=merge)
-    hgld(folder, "review", "--apply")
-    assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
+    hgld(folder, "review", "--apply", code=20)
+    hgld(folder, "reviews", "undo", "--apply", "1")
     edits = rows_of(folder / "labels" / "cluster_edits.csv")
     assert [row["action"] for row in edits] == ["merge", "merge", "undo", "undo"]
     assert {row["with_key"] for row in edits[2:]} == {""}
     assert decided(folder) == {"lake": "open"}
-    assert hgld(folder, "reviews", "redo") == 0
+    hgld(folder, "reviews", "redo")
     edits = rows_of(folder / "labels" / "cluster_edits.csv")
     assert [row["with_key"] for row in edits[4:]] == [row["with_key"] for row in edits[:2]]
 
 
-def test_a_dry_run_prints_what_would_change_and_writes_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_what_would_change_and_writes_nothing(folder: Path) -> None:
     older = shutil.copy(folder / "work" / "review.csv", folder / "older.csv")
     apply(folder, inn="drop", pub="restaurant", lake="lake")
     before = (folder / "labels" / "decisions.csv").read_bytes()
@@ -169,142 +156,119 @@ def test_a_dry_run_prints_what_would_change_and_writes_nothing(
     merge = {"action": "merge", "into": sheet_of(folder)[0]["cluster"]}
     other = next(r for r in sheet_of(folder) if r["cluster"] != merge["into"])["instance_of"]
     fill_clusters(folder / "work" / "review_clusters.csv", **{other: merge})
-    capsys.readouterr()
-    assert hgld(folder, "review", "--apply", "--dry-run") == 0
-    said = capsys.readouterr().out.splitlines()
+    said = hgld(folder, "review", "--apply", "--dry-run").out.splitlines()
     assert said[0] == "      2 first decision: chapel: 'keep church'; church: 'keep church'"
     assert said[1] == "      1 changed: pub: 'keep restaurant' by a person, 2026-11-21 -> 'drop'"
     assert said[2].startswith("      2 cluster merge: ") and len(said) == 3
     fill(older, {"inn": "restaurant"})
-    assert hgld(folder, "review", str(older), "--apply", "--dry-run") == 0
-    assert capsys.readouterr().out.startswith("      1 conflict: inn: 'drop' by a person")
+    done = hgld(folder, "review", older, "--apply", "--dry-run")
+    assert done.out.startswith("      1 conflict: inn: 'drop' by a person")
     assert (folder / "labels" / "decisions.csv").read_bytes() == before
     assert not (folder / "labels" / "cluster_edits.csv").exists()
-    assert hgld(folder, "review", "--dry-run") == 2
+    hgld(folder, "review", "--dry-run", code=2)
 
 
-def test_a_conflict_on_a_label_that_sheets_guard_has_its_sides(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_conflict_on_a_label_that_sheets_guard_has_its_sides(folder: Path) -> None:
     header = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
     (folder / "labels" / "decisions.csv").write_text(
         f"{header}007,label,drop,,,ann,2026-01-01,,\n007,{UNSURE}"
     )
-    assert conflicts(folder, "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(of_work(folder, "conflicts", "--json").out)
     assert (row["key"], row["instance_of"]) == ("007", "007")
     assert sorted(side["decision"] for side in row["sides"]) == ["drop", "unsure"]
-    assert conflicts(folder) == 0
-    assert capsys.readouterr().out.startswith("007 007:")
+    assert of_work(folder, "conflicts").out.startswith("007 007:")
 
 
-def test_a_dry_run_fails_as_the_apply_would(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_fails_as_the_apply_would(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hgld.review.apply.MANY", 2)
     apply(folder, inn="drop", pub="restaurant")
     fill(folder / "work" / "review.csv", {"inn": "restaurant", "pub": "drop"})
-    capsys.readouterr()
-    assert hgld(folder, "review", "--apply", "--dry-run") == 3
-    said = capsys.readouterr()
+    said = hgld(folder, "review", "--apply", "--dry-run", code=3)
     assert said.out.startswith("      2 changed: ") and "would change 2 of 2" in said.err
     assert all(len(line) <= 80 for line in said.out.splitlines())
-    assert hgld(folder, "review", "--apply", "--dry-run", "--yes") == 0
-    assert hgld(folder, "review", "--apply") == 3
-    assert hgld(folder, "review", "--port", "1") == 2
+    hgld(folder, "review", "--apply", "--dry-run", "--yes")
+    hgld(folder, "review", "--apply", code=3)
+    hgld(folder, "review", "--port", "1", code=2)
 
 
 def test_keys_and_an_entry_together_are_a_usage_error(folder: Path) -> None:
-    assert hgld(folder, "reviews", "undo") == 2
-    assert hgld(folder, "reviews", "undo", "inn", "--apply", "1") == 2
-    assert hgld(folder, "reviews", "redo", "inn", "--apply", "1") == 2
+    hgld(folder, "reviews", "undo", code=2)
+    hgld(folder, "reviews", "undo", "inn", "--apply", "1", code=2)
+    hgld(folder, "reviews", "redo", "inn", "--apply", "1", code=2)
     apply(folder, inn="drop")
-    assert hgld(folder, "reviews", "undo", "--apply", "7") == 2
+    hgld(folder, "reviews", "undo", "--apply", "7", code=2)
 
 
 def disagree(folder: Path) -> None:
     """Ann's older sheet decides inn otherwise than Ben did since."""
     older = shutil.copy(folder / "work" / "review.csv", folder / "older.csv")
     fill(folder / "work" / "review.csv", {"inn": "drop", "pub": "restaurant"})
-    assert hgld(folder, "review", "--apply", "--set", "review.who=ben") == 20
+    hgld(folder, "review", "--apply", "--set", "review.who=ben", code=20)
     fill(older, {"inn": "restaurant"})
-    assert hgld(folder, "review", str(older), "--apply", "--set", "review.who=ann") == 20
+    hgld(folder, "review", older, "--apply", "--set", "review.who=ann", code=20)
 
 
-def conflicts(folder: Path, *words: object) -> int:
-    return tool("conflicts", folder / "pipeline.toml", "--work", folder / "work", *words)
-
-
-def test_a_conflict_is_shown_with_both_sides_and_settled_by_its_sheet(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_conflict_is_shown_with_both_sides_and_settled_by_its_sheet(folder: Path) -> None:
     disagree(folder)
-    assert tool("check", folder / "labels" / "decisions.csv") == 3
-    assert "'inn' is in conflict: 'drop' by ben" in capsys.readouterr().err
-    assert conflicts(folder, "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    done = tool("check", folder / "labels" / "decisions.csv", code=3)
+    assert "'inn' is in conflict: 'drop' by ben" in done.err
+    (row,) = json.loads(of_work(folder, "conflicts", "--json").out)
     assert {side["who"]: side["decision"] for side in row["sides"]} == {
         "ben": "drop",
         "ann": "keep",
     }
-    assert conflicts(folder, "--out", folder / "settle.csv") == 0
-    assert "'keep restaurant' by ann, 2026-11-21" in capsys.readouterr().out
+    said = of_work(folder, "conflicts", "--out", folder / "settle.csv")
+    assert "'keep restaurant' by ann, 2026-11-21" in said.out
     fill(folder / "settle.csv", {"inn": "restaurant"})
-    hgld(folder, "review", str(folder / "settle.csv"), "--apply")
-    assert tool("check", folder / "pipeline.toml") == 0
+    hgld(folder, "review", folder / "settle.csv", "--apply", code=20)
+    tool("check", folder / "pipeline.toml")
     assert decided(folder)["inn"] == "restaurant"
-    assert hgld(folder, "reviews", "undo", "inn") == 0  # both sides are back
-    assert conflicts(folder) == 0
-    said = capsys.readouterr()
+    hgld(folder, "reviews", "undo", "inn")  # both sides are back
+    said = of_work(folder, "conflicts")
     assert "1 value in conflict" in said.err
     assert "'keep restaurant' by a person, 2026-11-21 (as ann, 2026-11-21)" in said.out
     assert "'drop' by a person, 2026-11-21 (as ben, 2026-11-21)" in " ".join(said.out.split())
-    assert hgld(folder, "reviews", "undo", "inn") == 3
-    assert "settle it" in capsys.readouterr().err
-    assert hgld(folder, "reviews", "redo", "inn") == 0
-    assert tool("check", folder / "pipeline.toml") == 0
+    assert "settle it" in hgld(folder, "reviews", "undo", "inn", code=3).err
+    hgld(folder, "reviews", "redo", "inn")
+    tool("check", folder / "pipeline.toml")
 
 
-def test_faults_of_decisions_are_printed_as_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_faults_of_decisions_are_printed_as_json(tmp_path: Path) -> None:
     path, row = tmp_path / "decisions.csv", "label,drop,,,a,2026-01-01,,\n"
     head = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
     (tmp_path / "taxonomy.csv").write_text("supercategory,kind,definition\n")
     path.write_text(f"{head}inn,{row}pub,{row}\ninn,{UNSURE}")
-    assert tool("check", path, "--json") == 3
-    said = capsys.readouterr()
+    said = tool("check", path, "--json", code=3)
     found = json.loads(said.out)
     (fault,) = found.pop("faults")
     assert found == {"file": str(path), "rows": 3}
     assert fault["row"] == 5 and fault["fault"].startswith("'inn' is in conflict: ")
     assert f"row 5: {fault['fault']}" in said.err
     path.write_text(f"{head}inn,{row}pub,{row}")
-    assert tool("check", path, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"file": str(path), "rows": 2, "faults": []}
+    assert json.loads(tool("check", path, "--json").out) == {
+        "file": str(path),
+        "rows": 2,
+        "faults": [],
+    }
 
 
-def test_one_side_of_a_conflict_is_taken_back_by_its_entry(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_side_of_a_conflict_is_taken_back_by_its_entry(folder: Path) -> None:
     disagree(folder)
-    entries = log(folder, capsys)
+    entries = log(folder)
     assert [entry["source"] for entry in entries] == ["review.csv", "older.csv"]
-    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
-    assert tool("check", folder / "pipeline.toml") == 0
+    hgld(folder, "reviews", "undo", "--apply", "2")
+    tool("check", folder / "pipeline.toml")
     assert decided(folder) == {"inn": "drop", "pub": "restaurant"}
-    assert hgld(folder, "reviews", "redo") == 0
-    assert tool("check", folder / "pipeline.toml") == 3
+    hgld(folder, "reviews", "redo")
+    tool("check", folder / "pipeline.toml", code=3)
 
 
-def test_a_merge_of_two_branches_shows_each_contradiction(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_merge_of_two_branches_shows_each_contradiction(folder: Path) -> None:
     def git(*words: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
 
-    def decide(branch: str, **places: str) -> None:
+    def decide_on(branch: str, **places: str) -> None:
         git("checkout", "main")
         git("checkout", "-b", branch)
         work = folder / f"work-{branch}"
@@ -312,7 +276,7 @@ def test_a_merge_of_two_branches_shows_each_contradiction(
         fill(work / "review.csv", places)
         pipeline = ["review", folder / "pipeline.toml", "--apply", "--work", work]
         signed = ["--set", f"review.who={branch}", "--now", "2026-11-22"]
-        assert run(*pipeline, *signed) == 20
+        in_process.hgld(*pipeline, *signed, code=20)
         git("commit", "-am", branch)
 
     (folder / ".gitattributes").write_text("labels/decisions.csv merge=union\n")
@@ -321,18 +285,16 @@ def test_a_merge_of_two_branches_shows_each_contradiction(
     git("init", "-b", "main")
     git("add", ".")
     git("commit", "-m", "start")
-    decide("ann", inn="restaurant", church="restaurant", pub="restaurant")
-    decide("ben", inn="drop", church="drop", pub="restaurant", pond="lake")
+    decide_on("ann", inn="restaurant", church="restaurant", pub="restaurant")
+    decide_on("ben", inn="drop", church="drop", pub="restaurant", pond="lake")
     for first, second in (("ann", "ben"), ("ben", "ann")):
         git("checkout", "main")
         git("checkout", "-b", f"{first}-{second}")
         git("merge", first)
         git("merge", second)
-        capsys.readouterr()
-        assert tool("check", folder / "pipeline.toml") == 3
-        said = capsys.readouterr().err
+        said = tool("check", folder / "pipeline.toml", code=3).err
         assert said.count("is in conflict") == 2 and "'inn'" in said and "'church'" in said
-        assert hgld(folder, "review") == 20
+        hgld(folder, "review", code=20)
         status = {row["instance_of"]: row["status"] for row in sheet_of(folder)}
         assert {value for value, word in status.items() if word == "conflict"} == {"inn", "church"}
         assert status["pub"] == status["pond"] == status["lake"] == "decided"
@@ -363,110 +325,95 @@ def test_a_hook_of_git_stops_a_merge_with_a_conflict(folder: Path) -> None:
     assert git("merge", "cat") == 1
 
 
-def run(*words: object) -> int:
-    from hgld.cli import app, guarded
-
-    return guarded(lambda: app([*map(str, words)]))
-
-
-def test_a_file_of_decisions_is_checked_for_names_and_ids(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_decisions_is_checked_for_names_and_ids(tmp_path: Path) -> None:
     shutil.copy(ROOT / "labels" / "gldv2" / "taxonomy.csv", tmp_path)
     head = "key,key_type,decision,supercategory,kind,who,when,why,supersedes\n"
     (tmp_path / "decisions.csv").write_text(
         f"{head}pub,label,keep,chruch,human-made,a,2026-01-01,,\ninn,label,drop,,,a,2026-01-01,,abcdefgh\n"
     )
-    assert tool("check", tmp_path / "decisions.csv") == 3
-    said = capsys.readouterr().err
+    said = tool("check", tmp_path / "decisions.csv", code=3).err
     assert "row 2: 'pub': supercategory 'chruch' is not in taxonomy.csv; did you mean" in said
     assert "row 3: 'inn' replaces abcdefgh, which is no row of the file" in said
     (tmp_path / "taxonomy_edits.csv").write_text(
         "entry,action,table,key,column,before,after,who,when\n"
         "e1 taxonomy,rename,taxonomy,chruch,supercategory,chruch,church,ben,2026-01-01\n"
     )
-    assert tool("check", tmp_path / "decisions.csv") == 3  # decided on a branch without the rename
     now = "row 2: 'pub': supercategory 'chruch' is 'church' now; decide the value again"
-    assert now in capsys.readouterr().err
+    said = tool(
+        "check", tmp_path / "decisions.csv", code=3
+    )  # decided on a branch without the rename
+    assert now in said.err
     rows = (f"v{i},label,drop,,,a,2026-01-01,,abcdefgh\n" for i in range(60))
     (tmp_path / "decisions.csv").write_text(head + "".join(rows))
-    assert tool("check", tmp_path / "decisions.csv") == 3
-    lines = capsys.readouterr().err.splitlines()
+    lines = tool("check", tmp_path / "decisions.csv", code=3).err.splitlines()
     assert "60 faults" in lines[0] and len(lines) == 52 and lines[-1].strip() == "and 10 more"
 
 
 def test_the_shipped_decisions_hold_no_conflict() -> None:
     for labels in ("gldv2", "toy"):
-        assert tool("check", ROOT / "labels" / labels / "decisions.csv") == 0
+        tool("check", ROOT / "labels" / labels / "decisions.csv")
 
 
-def test_edits_of_one_day_are_in_the_order_in_which_they_were_made(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_edits_of_one_day_are_in_the_order_in_which_they_were_made(folder: Path) -> None:
     apply(folder, inn="drop")
     into = {row["instance_of"]: row["cluster"] for row in sheet_of(folder)}["lake"]
     fill_clusters(folder / "work" / "review_clusters.csv", inn={"action": "merge", "into": into})
     apply(folder)
     apply(folder, pub="restaurant")
-    kinds = [[*entry["counts"]] for entry in log(folder, capsys)]  # type: ignore[misc]
+    kinds = [[*entry["counts"]] for entry in log(folder)]
     assert kinds == [["drop"], ["cluster merge"], ["keep"]]
-    assert hgld(folder, "reviews", "undo", "--apply", "2") == 0
-    assert hgld(folder, "reviews", "undo", "--apply", "3") == 0
-    assert [entry["source"] for entry in log(folder, capsys)][3:] == ["undo", "undo"]
-    assert hgld(folder, "reviews", "redo") == 0
+    hgld(folder, "reviews", "undo", "--apply", "2")
+    hgld(folder, "reviews", "undo", "--apply", "3")
+    assert [entry["source"] for entry in log(folder)][3:] == ["undo", "undo"]
+    hgld(folder, "reviews", "redo")
     assert decided(folder) == {"inn": "drop", "pub": "restaurant"}
-    assert hgld(folder, "reviews", "redo") == 0
+    hgld(folder, "reviews", "redo")
     edits = rows_of(folder / "labels" / "cluster_edits.csv")
     assert edits[0]["with_key"] == edits[-1]["with_key"] != ""
 
 
-def test_an_edit_before_the_first_decision_of_its_day_is_the_first_entry(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edit_before_the_first_decision_of_its_day_is_the_first_entry(folder: Path) -> None:
     into = {row["instance_of"]: row["cluster"] for row in sheet_of(folder)}["lake"]
     fill_clusters(folder / "work" / "review_clusters.csv", inn={"action": "merge", "into": into})
     apply(folder)
     apply(folder, pub="restaurant")
-    assert [[*entry["counts"]] for entry in log(folder, capsys)] == [["cluster merge"], ["keep"]]  # type: ignore[misc]
+    assert [[*entry["counts"]] for entry in log(folder)] == [["cluster merge"], ["keep"]]
 
 
 def in_review(folder: Path) -> dict[str, str]:
     """Status of each value, and its supercategory if it is decided."""
-    assert hgld(folder, "review") in (0, 20)
+    hgld(folder, "review", code=20)
     rows = sheet_of(folder)
     return {row["instance_of"]: f"{row['status']} {row['supercategory']}".strip() for row in rows}
 
 
 def test_a_cluster_is_accepted_with_values_that_an_undo_left_open(folder: Path) -> None:
     apply(folder, inn="drop")
-    assert hgld(folder, "reviews", "undo", "inn") == 0
+    hgld(folder, "reviews", "undo", "inn")
     assert in_review(folder)["inn"] == "open"
     accept = {"action": "accept", "supercategory": "restaurant"}
     fill_clusters(folder / "work" / "review_clusters.csv", inn=accept)
-    hgld(folder, "review", "--apply")
+    hgld(folder, "review", "--apply", code=20)
     assert in_review(folder)["inn"] == "decided restaurant"
 
 
 def test_an_undo_contradicts_only_what_was_decided_with_the_undone_decision_in_sight(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
 ) -> None:
     before = shutil.copy(folder / "work" / "review.csv", folder / "before.csv")
     apply(folder, inn="drop", pub="drop")
-    assert hgld(folder, "review") == 20
+    hgld(folder, "review", code=20)
     after = shutil.copy(folder / "work" / "review.csv", folder / "after.csv")
-    assert hgld(folder, "reviews", "undo", "inn", "pub") == 0
+    hgld(folder, "reviews", "undo", "inn", "pub")
     fill(before, {"inn": "restaurant"})
     fill(after, {"pub": "restaurant"})
-    capsys.readouterr()
     for sheet, kind in ((before, "first decision"), (after, "conflict")):
-        assert hgld(folder, "review", str(sheet), "--apply", "--dry-run") == 0
-        assert f"1 {kind}: " in capsys.readouterr().out
-        hgld(folder, "review", str(sheet), "--apply")
-    assert "1 value decided differently" in capsys.readouterr().err
+        assert f"1 {kind}: " in hgld(folder, "review", sheet, "--apply", "--dry-run").out
+        applied = hgld(folder, "review", sheet, "--apply", code=20)
+    assert "1 value decided differently" in applied.err
     status = in_review(folder)
     assert (status["inn"], status["pub"]) == ("decided restaurant", "conflict")
-    fill(folder / "work" / "review.csv", {"inn": "church", "pub": "restaurant"})
-    hgld(folder, "review", "--apply")
+    decide(folder, {"inn": "church", "pub": "restaurant"})
     status = in_review(folder)
     assert (status["inn"], status["pub"]) == ("decided church", "decided restaurant")
 
@@ -477,31 +424,26 @@ def test_a_sheet_with_a_value_that_is_gone_and_undone_is_applied(folder: Path) -
     (folder / "labels" / "decisions.csv").write_text(head + row)
     assert in_review(folder)["barn"] == "stale church"
     older = shutil.copy(folder / "work" / "review.csv", folder / "older.csv")
-    assert hgld(folder, "reviews", "undo", "barn") == 0
+    hgld(folder, "reviews", "undo", "barn")
     assert "barn" not in in_review(folder)
     fill(older, {"inn": "drop"})
-    assert hgld(folder, "review", str(older), "--apply") == 20
+    hgld(folder, "review", older, "--apply", code=20)
     assert decided(folder) == {"barn": "open", "inn": "drop"}
-
-
-def edit(folder: Path, *words: str) -> None:
-    rest = [str(folder / "pipeline.toml"), *words[1:], "--work", folder / "work"]
-    assert run("taxonomy", words[0], *rest, "--now", "2026-11-21") == 0
 
 
 def test_an_undo_and_a_redo_go_past_a_rename_and_use_the_present_name(folder: Path) -> None:
     apply(folder, lake="lake", pond="church")
     apply(folder, lake="drop", pond="lake")
-    edit(folder, "rename", "lake", "water")
-    assert hgld(folder, "reviews", "undo", "lake", "pond") == 0
+    hgld(folder, "taxonomy", "rename", "lake", "water")
+    hgld(folder, "reviews", "undo", "lake", "pond")
     status = in_review(folder)
     assert (status["lake"], status["pond"]) == ("decided water", "decided church")
-    edit(folder, "rename", "water", "waters")
-    assert hgld(folder, "reviews", "undo", "lake", "pond") == 0
+    hgld(folder, "taxonomy", "rename", "water", "waters")
+    hgld(folder, "reviews", "undo", "lake", "pond")
     status = in_review(folder)
     assert status["lake"] == status["pond"] == "open"
     for expected in (("decided waters", "decided church"), ("decided", "decided waters")):
-        assert hgld(folder, "reviews", "redo", "lake", "pond") == 0
+        hgld(folder, "reviews", "redo", "lake", "pond")
         status = in_review(folder)
         assert (status["lake"], status["pond"]) == expected
 
@@ -510,16 +452,16 @@ def test_an_entry_is_undone_and_redone_although_its_supercategory_was_renamed(
     folder: Path,
 ) -> None:
     apply(folder, lake="lake", inn="drop")
-    edit(folder, "rename", "lake", "water")
-    assert hgld(folder, "reviews", "undo", "--apply", "1") == 0
+    hgld(folder, "taxonomy", "rename", "lake", "water")
+    hgld(folder, "reviews", "undo", "--apply", "1")
     assert decided(folder) == {"lake": "open", "inn": "open"}
-    edit(folder, "rename", "water", "waters")
-    assert hgld(folder, "reviews", "redo") == 0
+    hgld(folder, "taxonomy", "rename", "water", "waters")
+    hgld(folder, "reviews", "redo")
     assert decided(folder) == {"lake": "waters", "inn": "drop"}
 
 
 def test_an_undo_of_a_value_that_a_split_moved_moves_it_back(folder: Path) -> None:
     apply(folder, lake="lake", pond="lake")
-    edit(folder, "split", "lake", "pool", "pond")
-    assert hgld(folder, "reviews", "undo", "pond") == 0
+    hgld(folder, "taxonomy", "split", "lake", "pool", "pond")
+    hgld(folder, "reviews", "undo", "pond")
     assert decided(folder) == {"lake": "lake", "pond": "lake"}

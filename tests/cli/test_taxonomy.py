@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import declared_table, table_of
-from hgld.cli import app, guarded
 from hgld.errors import InvalidData
 from hgld.file_lock import hold
 from hgld.hierarchy.decisions import Decided
@@ -20,6 +19,7 @@ from hgld.review.agreement import measure_agreement
 from hgld.review.annotations import Annotation
 from hgld.review.entries import Entry, list_entries
 from hgld.review.taxonomy import Taxonomy, TaxonomyEdit, rename_above
+from tests.in_process import Printed, hgld
 
 PIPELINE = """
 labels = "labels"
@@ -67,10 +67,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def taxonomy(folder: Path, action: str, *words: str, now: str = "2026-11-22") -> int:
-    where = ["--work", str(folder / "work"), *(["--now", now] if action != "list" else [])]
-    pipeline = str(folder / "pipeline.toml")
-    return guarded(lambda: app(["taxonomy", action, pipeline, *words, *where]))
+def taxonomy(
+    folder: Path, action: str, *words: str, now: str = "2026-11-22", code: int = 0
+) -> Printed:
+    where = ["--work", folder / "work", *(["--now", now] if action != "list" else [])]
+    return hgld("taxonomy", action, folder / "pipeline.toml", *words, *where, code=code)
 
 
 def text_of(folder: Path, name: str) -> str:
@@ -89,7 +90,7 @@ def new_decisions(folder: Path) -> list[list[str]]:
 
 
 def test_a_rename_changes_the_cells_with_the_name_and_nothing_else(folder: Path) -> None:
-    assert taxonomy(folder, "rename", "parks", "park") == 0
+    taxonomy(folder, "rename", "parks", "park")
     assert text_of(folder, "taxonomy.csv") == TAXONOMY.replace("parks,c", "park,c")
     assert text_of(folder, "class_roots.csv") == ROOTS.replace("parks", "park")
     assert text_of(folder, "overrides.csv") == OVERRIDES.replace("parks", "park")
@@ -115,22 +116,18 @@ def test_the_record_has_each_changed_cell(folder: Path) -> None:
     }
 
 
-def test_the_agreement_of_annotators_follows_a_rename_and_its_undo(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_agreement_of_annotators_follows_a_rename_and_its_undo(folder: Path) -> None:
     rows = [{"supercategory": "parks", "share": 0.5}, {"supercategory": "(drop)", "share": 1.0}]
     measured = {"confused": [{"pair": ["parks", "pub"]}], "supercategories": rows}
     text = json.dumps(measured, indent=1) + "\n"
     (folder / "labels" / "agreement.json").write_text(text)
-    assert taxonomy(folder, "rename", "parks", "park") == 0
+    taxonomy(folder, "rename", "parks", "park")
     assert text_of(folder, "agreement.json") == text.replace("parks", "park")
-    assert undo(folder, last_entry(folder, capsys)) == 0
+    undo(folder, last_entry(folder))
     assert text_of(folder, "agreement.json") == text
 
 
-def test_the_agreement_of_annotators_follows_a_merge_and_its_undo(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_agreement_of_annotators_follows_a_merge_and_its_undo(folder: Path) -> None:
     answers = [("parks", "parks"), ("parks", "garden"), ("garden", "parks"), ("garden", "drop")]
     answers += [("drop", "parks"), ("pub", "garden")]
 
@@ -148,36 +145,33 @@ def test_the_agreement_of_annotators_follows_a_merge_and_its_undo(
     path = folder / "labels" / "agreement.json"
     path.write_text(json.dumps(measured(), indent=1) + "\n")
     before = path.read_text()
-    assert taxonomy(folder, "add", "garden", "--kind", "natural") == 0
-    assert taxonomy(folder, "merge", "parks", "garden") == 0
-    merge = last_entry(folder, capsys)
+    taxonomy(folder, "add", "garden", "--kind", "natural")
+    taxonomy(folder, "merge", "parks", "garden")
+    merge = last_entry(folder)
     found, wanted = json.loads(path.read_text()), measured("parks")
     for part in ("supercategories", "confused"):
         assert found[part] == wanted[part]
     assert found["measures"] == json.loads(before)["measures"]
-    assert taxonomy(folder, "rename", "garden", "green") == 0
+    taxonomy(folder, "rename", "garden", "green")
     assert json.loads(path.read_text())["supercategories"][0]["supercategory"] == "green"
-    assert undo(folder, last_entry(folder, capsys)) == 0
+    undo(folder, last_entry(folder))
     assert json.loads(path.read_text()) == found
-    assert undo(folder, merge) == 0
+    undo(folder, merge)
     assert path.read_text() == before
-    assert undo(folder, last_entry(folder, capsys)) == 0  # a redo
+    undo(folder, last_entry(folder))  # a redo
     assert json.loads(path.read_text()) == found
 
 
-def test_a_rename_stops_at_a_damaged_agreement(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rename_stops_at_a_damaged_agreement(folder: Path) -> None:
     path, before = folder / "labels" / "agreement.json", text_of(folder, "taxonomy.csv")
     path.write_text("{")
-    assert taxonomy(folder, "rename", "parks", "park") == 3
-    assert f"{path}: not a JSON document" in capsys.readouterr().err
+    assert f"{path}: not a JSON document" in taxonomy(folder, "rename", "parks", "park", code=3).err
     assert text_of(folder, "taxonomy.csv") == before
 
 
 def test_a_merge_removes_the_row_and_moves_what_used_it(folder: Path) -> None:
-    assert taxonomy(folder, "add", "lake", "--kind", "natural") == 0
-    assert taxonomy(folder, "merge", "parks", "LAKE") == 0
+    taxonomy(folder, "add", "lake", "--kind", "natural")
+    taxonomy(folder, "merge", "parks", "LAKE")
     assert "parks" not in text_of(folder, "taxonomy.csv")
     assert text_of(folder, "overrides.csv") == OVERRIDES.replace("parks", "lake")
     assert [row[:3] for row in new_decisions(folder)] == [
@@ -187,14 +181,14 @@ def test_a_merge_removes_the_row_and_moves_what_used_it(folder: Path) -> None:
 
 
 def test_a_new_supercategory_goes_to_its_place_by_name(folder: Path) -> None:
-    assert taxonomy(folder, "add", "lake", "--kind", "natural", "--definition", "still, deep") == 0
+    taxonomy(folder, "add", "lake", "--kind", "natural", "--definition", "still, deep")
     parks = "parks,c"
     expected = TAXONOMY.replace(parks, f'lake,,natural,"still, deep"\r\n{parks}')
     assert text_of(folder, "taxonomy.csv") == expected
 
 
 def test_a_split_moves_the_named_values_only(folder: Path) -> None:
-    assert taxonomy(folder, "split", "parks", "lawn", "lawn", "--definition", "mown") == 0
+    taxonomy(folder, "split", "parks", "lawn", "lawn", "--definition", "mown")
     assert "lawn,,natural,mown" in text_of(folder, "taxonomy.csv")
     assert new_decisions(folder) == [["lawn", "keep", "lawn", "natural", "anna", ""]]
     assert text_of(folder, "overrides.csv") == OVERRIDES
@@ -206,29 +200,26 @@ def test_a_decision_that_two_branches_made_alike_follows_on_both(
 ) -> None:
     with (folder / "labels" / "decisions.csv").open("a") as file:
         file.write("lawn,label,keep,parks,natural,carl,2026-01-01,,,\n")
-    assert taxonomy(folder, *words) == 0
+    taxonomy(folder, *words)
     decisions = declared_table("decisions").read(folder / "labels" / "decisions.csv")
     found = Decided(decisions).find("", "lawn")
     assert found is not None and found.answer == "keep park" and not found.rivals
 
 
 def test_a_definition_of_several_lines_is_kept_in_one(folder: Path) -> None:
-    assert taxonomy(folder, "add", "moor", "--kind", "natural", "--definition", "wet\n low") == 0
+    taxonomy(folder, "add", "moor", "--kind", "natural", "--definition", "wet\n low")
     assert "moor,,natural,wet low" in text_of(folder, "taxonomy.csv")
 
 
-def test_a_split_without_keys_lists_the_values(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert taxonomy(folder, "split", "parks", "lawn") == 2
-    said = capsys.readouterr()
+def test_a_split_without_keys_lists_the_values(folder: Path) -> None:
+    said = taxonomy(folder, "split", "parks", "lawn", code=2)
     assert [line.split()[0] for line in said.out.splitlines()] == ["Q1", "lawn"]
     assert "name the keys" in said.err and len(said.err.splitlines()) == 1
     assert texts(folder) == FILES
 
 
 def test_another_kind_follows_in_all_files(folder: Path) -> None:
-    assert taxonomy(folder, "describe", "parks", "--kind", "human-made", "--definition", "g") == 0
+    taxonomy(folder, "describe", "parks", "--kind", "human-made", "--definition", "g")
     assert text_of(folder, "taxonomy.csv") == TAXONOMY.replace("c,natural,", "c,human-made,g")
     assert text_of(folder, "class_roots.csv") == ROOTS.replace("natural,parks", "human-made,parks")
     assert [row[3] for row in new_decisions(folder)] == ["human-made", "human-made"]
@@ -236,7 +227,7 @@ def test_another_kind_follows_in_all_files(folder: Path) -> None:
 
 def test_an_unused_supercategory_is_removed(folder: Path) -> None:
     (folder / "labels" / "overrides.csv").unlink()
-    assert taxonomy(folder, "remove", "pub") == 0
+    taxonomy(folder, "remove", "pub")
     assert text_of(folder, "taxonomy.csv") == "".join(TAXONOMY.splitlines(keepends=True)[:-1])
 
 
@@ -260,20 +251,18 @@ def test_an_unused_supercategory_is_removed(folder: Path) -> None:
     ],
 )
 def test_a_faulty_edit_is_one_line_and_changes_nothing(
-    folder: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, words: tuple[str, ...], said: str
 ) -> None:
-    assert taxonomy(folder, *words) in (2, 3)
-    (line,) = capsys.readouterr().err.splitlines()
+    code = 2 if words[0] == "describe" else 3
+    (line,) = taxonomy(folder, *words, code=code).err.splitlines()
     assert said in line
     assert texts(folder) == FILES
 
 
-def test_a_description_of_nothing_is_refused_before_the_pipeline_is_read(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_description_of_nothing_is_refused_before_the_pipeline_is_read(folder: Path) -> None:
     (folder / "pipeline.toml").unlink()
-    assert taxonomy(folder, "describe", "parks") == 2
-    assert "describe: give --definition or --kind" in capsys.readouterr().err
+    done = taxonomy(folder, "describe", "parks", code=2)
+    assert "describe: give --definition or --kind" in done.err
 
 
 def test_the_same_edit_again_changes_nothing(folder: Path) -> None:
@@ -287,9 +276,9 @@ def test_the_same_edit_again_changes_nothing(folder: Path) -> None:
             taxonomy(folder, "add", "lake", "--kind", "natural")
         if words[0] == "remove":
             taxonomy(folder, "add", "tower", "--kind", "human-made")
-        assert taxonomy(folder, *words) == 0
+        taxonomy(folder, *words)
         after = texts(folder)
-        assert taxonomy(folder, *words) == 0
+        taxonomy(folder, *words)
         assert texts(folder) == after
 
 
@@ -304,9 +293,9 @@ def test_the_same_edit_again_changes_nothing_at_one_level(folder: Path) -> None:
         ("remove", "mast"),
         ("add", "mast"),
     ):
-        assert taxonomy(folder, *words) == 0
+        taxonomy(folder, *words)
         after = texts(folder)
-        assert taxonomy(folder, *words) == 0
+        taxonomy(folder, *words)
         assert texts(folder) == after
 
 
@@ -373,38 +362,31 @@ def test_capitals_make_no_second_class_above() -> None:
     assert set(taxonomy.table["kind"]) == {"food > bakery"}
 
 
-def test_the_list_counts_a_value_once_and_aligns_names_of_any_script(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_counts_a_value_once_and_aligns_names_of_any_script(folder: Path) -> None:
     decisions = folder / "labels" / "decisions.csv"
     twice = "Q5,qid,keep,church,human-made,anna,2026-01-03,,,6\n"  # as ben did
     decisions.write_text(decisions.read_text() + twice)
-    assert taxonomy(folder, "rename", "parks", "公园") == 0
-    capsys.readouterr()
-    assert taxonomy(folder, "list") == 0
-    head, church, parks, _ = capsys.readouterr().out.splitlines()
+    taxonomy(folder, "rename", "parks", "公园")
+    head, church, parks, _ = taxonomy(folder, "list").out.splitlines()
     assert church.split() == ["church", "human-made", "1", "0", "0"]
     assert head.index("kind") == church.index("human-made") == parks.index("natural") + 2
 
 
 def test_capitals_of_a_name_can_be_changed(folder: Path) -> None:
-    assert taxonomy(folder, "rename", "parks", "Parks") == 0
+    taxonomy(folder, "rename", "parks", "Parks")
     assert "Parks,c,natural" in text_of(folder, "taxonomy.csv")
 
 
 def test_both_unicode_forms_of_a_name_are_one(folder: Path) -> None:
     kind = ("--kind", "human-made")
-    assert taxonomy(folder, "add", "cafe\u0301", *kind) == 0
-    assert taxonomy(folder, "add", "Caf\u00e9", *kind) == 3
-    assert taxonomy(folder, "rename", "cafe\u0301", "bar") == 0
+    taxonomy(folder, "add", "cafe\u0301", *kind)
+    taxonomy(folder, "add", "Caf\u00e9", *kind, code=3)
+    taxonomy(folder, "rename", "cafe\u0301", "bar")
     assert "bar," in text_of(folder, "taxonomy.csv")
 
 
-def test_the_list_counts_what_uses_a_supercategory(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert taxonomy(folder, "list") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_list_counts_what_uses_a_supercategory(folder: Path) -> None:
+    lines = taxonomy(folder, "list").out.splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["church", "human-made", "1", "0", "0"],
         ["parks", "natural", "2", "1", "1"],
@@ -421,7 +403,7 @@ def test_a_kill_between_two_files_is_repaired_by_the_same_command(
 ) -> None:
     whole = tmp_path_factory.mktemp("whole")
     shutil.copytree(folder, whole, dirs_exist_ok=True)
-    assert taxonomy(whole, "rename", "parks", "park") == 0
+    taxonomy(whole, "rename", "parks", "park")
     if (pid := os.fork()) == 0:
         _die_after(moves, monkeypatch)
         taxonomy(folder, "rename", "parks", "park")
@@ -429,7 +411,7 @@ def test_a_kill_between_two_files_is_repaired_by_the_same_command(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (9 if moves < 6 else 0)
     ready = folder / "labels" / ".replacing"
     assert ready.exists() or texts(folder) in (FILES, texts(whole))
-    assert taxonomy(folder, "rename", "parks", "park") == 0
+    taxonomy(folder, "rename", "parks", "park")
     assert texts(folder) == texts(whole)
     assert not list((folder / "labels").glob(".replacing*"))
 
@@ -456,35 +438,30 @@ def test_an_edit_waits_for_the_lock_of_the_labels(folder: Path) -> None:
             waits = threads.submit(taxonomy, folder, "rename", "parks", "park")
             wait([waits], timeout=0.5)
             assert texts(folder) == FILES
-        assert waits.result() == 0
+        waits.result()
     assert "park,c" in text_of(folder, "taxonomy.csv")
 
 
-def undo(folder: Path, *words: str, now: str = "2026-11-23") -> int:
+def undo(folder: Path, *words: str, now: str = "2026-11-23", code: int = 0) -> Printed:
     """Take an entry of the log back (its number), or the last decision on values (keys)."""
-    where = ["--work", str(folder / "work"), "--now", now]
+    where = ["--work", folder / "work", "--now", now]
     said = ["--apply", *words] if words[0].isdigit() else words
-    pipeline = str(folder / "pipeline.toml")
-    return guarded(lambda: app(["reviews", "undo", pipeline, *said, *where]))
+    return hgld("reviews", "undo", folder / "pipeline.toml", *said, *where, code=code)
 
 
-def last_entry(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    where = ["--work", str(folder / "work"), "--json"]
-    assert guarded(lambda: app(["reviews", "log", str(folder / "pipeline.toml"), *where])) == 0
-    return str(max(row["number"] for row in json.loads(capsys.readouterr().out)))
+def log_text(folder: Path, *more: str) -> str:
+    return hgld("reviews", "log", folder / "pipeline.toml", "--work", folder / "work", *more).out
 
 
-def test_the_log_names_what_an_entry_is_about(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert taxonomy(folder, "rename", "parks", "park") == 0
-    assert taxonomy(folder, "merge", "church", "pub") == 0
-    assert taxonomy(folder, "add", "pier", "--kind", "human-made") == 0
-    capsys.readouterr()
-    where = [str(folder / "pipeline.toml"), "--work", str(folder / "work")]
-    assert guarded(lambda: app(["reviews", "log", *where])) == 0
-    lines = capsys.readouterr().out.splitlines()
+def last_entry(folder: Path) -> str:
+    return str(max(row["number"] for row in json.loads(log_text(folder, "--json"))))
+
+
+def test_the_log_names_what_an_entry_is_about(folder: Path) -> None:
+    taxonomy(folder, "rename", "parks", "park")
+    taxonomy(folder, "merge", "church", "pub")
+    taxonomy(folder, "add", "pier", "--kind", "human-made")
+    lines = log_text(folder).splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
     for what in ("1 taxonomy rename (parks -> park)", "1 taxonomy merge (church -> pub)",
@@ -503,21 +480,19 @@ def test_the_log_names_what_an_entry_is_about(
         ("remove", "lake"),
     ],
 )
-def test_an_edit_is_undone_and_redone_by_the_log(
-    folder: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_edit_is_undone_and_redone_by_the_log(folder: Path, words: tuple[str, ...]) -> None:
     still = ("--kind", "natural", "--definition", "still")
     taxonomy(folder, "add", "lake", *still, now="2026-11-21")
     before, held = texts(folder), in_force(folder)
-    assert taxonomy(folder, *words) == 0
+    taxonomy(folder, *words)
     after, edited = texts(folder), in_force(folder)
-    assert undo(folder, last_entry(folder, capsys)) == 0
+    undo(folder, last_entry(folder))
     appended = ("decisions.csv", "taxonomy_edits.csv")
     assert {n: t for n, t in texts(folder).items() if n not in appended} == {
         n: t for n, t in before.items() if n not in appended
     }
     assert in_force(folder) == held
-    assert undo(folder, last_entry(folder, capsys), now="2026-11-24") == 0
+    undo(folder, last_entry(folder), now="2026-11-24")
     assert {n: t for n, t in texts(folder).items() if n not in appended} == {
         n: t for n, t in after.items() if n not in appended
     }
@@ -531,27 +506,22 @@ def in_force(folder: Path) -> dict[str, tuple[str, str, str]]:
     return found
 
 
-def test_an_undo_leaves_what_was_decided_since_and_says_so(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_undo_leaves_what_was_decided_since_and_says_so(folder: Path) -> None:
     taxonomy(folder, "add", "lake", "--kind", "natural", now="2026-11-21")
     taxonomy(folder, "merge", "parks", "lake")
-    entry = last_entry(folder, capsys)
+    entry = last_entry(folder)
     taxonomy(folder, "split", "lake", "lawn", "lawn", now="2026-11-23")
-    assert undo(folder, entry) == 0
-    assert "lawn: decided again since" in capsys.readouterr().err
+    assert "lawn: decided again since" in undo(folder, entry).err
     assert in_force(folder)["Q1"][0] == "keep parks"
     assert in_force(folder)["lawn"][0] == "keep lawn"
 
 
-def test_a_split_is_undone_after_a_rename_of_where_it_came_from(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_split_is_undone_after_a_rename_of_where_it_came_from(folder: Path) -> None:
     taxonomy(folder, "split", "parks", "lawn", "lawn")
-    entry = last_entry(folder, capsys)
+    entry = last_entry(folder)
     taxonomy(folder, "rename", "parks", "park")
     taxonomy(folder, "add", "parks", "--kind", "natural")  # another one
-    assert undo(folder, entry) == 0
+    undo(folder, entry)
     assert in_force(folder)["lawn"][:2] == ("keep park", "natural")
 
 
@@ -559,18 +529,16 @@ def test_a_split_is_undone_after_a_rename_of_where_it_came_from(
     "words", [("rename", "lake", "mere"), ("describe", "lake", "--kind", "human-made")]
 )
 def test_a_merge_is_undone_after_an_edit_that_changed_no_answer(
-    folder: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    folder: Path, words: tuple[str, ...]
 ) -> None:
     taxonomy(folder, "add", "lake", "--kind", "natural")
     taxonomy(folder, "merge", "parks", "lake")
-    entry = last_entry(folder, capsys)
+    entry = last_entry(folder)
     taxonomy(folder, *words)
     edited = in_force(folder)
-    capsys.readouterr()
-    assert undo(folder, entry) == 0
-    assert "decided again" not in capsys.readouterr().err
+    assert "decided again" not in undo(folder, entry).err
     assert {in_force(folder)[key][:2] for key in ("Q1", "lawn")} == {("keep parks", "natural")}
-    assert undo(folder, last_entry(folder, capsys), now="2026-11-24") == 0
+    undo(folder, last_entry(folder), now="2026-11-24")
     assert in_force(folder) == edited
 
 
@@ -586,18 +554,13 @@ def test_a_merge_is_undone_after_an_edit_that_changed_no_answer(
     ],
 )
 def test_an_undo_that_a_later_edit_hinders_changes_nothing(
-    folder: Path,
-    edit: tuple[str, ...],
-    then: tuple[str, ...],
-    says: str,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, edit: tuple[str, ...], then: tuple[str, ...], says: str
 ) -> None:
     taxonomy(folder, *edit)
-    entry = last_entry(folder, capsys)
+    entry = last_entry(folder)
     taxonomy(folder, *then)
     before = texts(folder)
-    assert undo(folder, entry) == 3
-    assert says in capsys.readouterr().err
+    assert says in undo(folder, entry, code=3).err
     assert texts(folder) == before
 
 
@@ -605,7 +568,7 @@ def test_a_decision_that_comes_back_has_the_name_of_its_own_supercategory(folder
     taxonomy(folder, "rename", "church", "kirk")
     taxonomy(folder, "rename", "parks", "church")
     assert in_force(folder)["Q1"][0] == "keep church"  # the former parks
-    assert undo(folder, "Q1") == 0
+    undo(folder, "Q1")
     assert in_force(folder)["Q1"][0] == "keep kirk"  # the former church
 
 
@@ -651,13 +614,10 @@ def test_an_undo_brings_no_class_back_that_was_renamed_since() -> None:
     assert alone.table["supercategory"].tolist() == ["bun"]
 
 
-def test_what_is_in_use_since_is_not_undone(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_in_use_since_is_not_undone(folder: Path) -> None:
     taxonomy(folder, "add", "lake", "--kind", "natural")
-    entry = last_entry(folder, capsys)
+    entry = last_entry(folder)
     taxonomy(folder, "merge", "parks", "lake", now="2026-11-23")
     before = texts(folder)
-    assert undo(folder, entry) == 3
-    assert "'lake' is in use by 2 decisions" in capsys.readouterr().err
+    assert "'lake' is in use by 2 decisions" in undo(folder, entry, code=3).err
     assert texts(folder) == before

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import declared_table
-from hgld.cli import app, guarded
 from hgld.errors import InvalidData
 from hgld.hierarchy.class_tree import cut_tree, paths_of_tree, taxonomy_of_tree, tree_of_paths
 from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
 from hgld.shards.classes import number_classes
 from hgld.tasks import watched_by
+from tests.in_process import Printed, hgld
 
 LEVELS = ("section", "aisle", "shelf", "class")
 PATHS = {
@@ -37,8 +37,8 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def tree(*words: object) -> int:
-    return guarded(lambda: app(["labels", "tree", *map(str, words)]))
+def tree(*words: object, code: int = 0) -> Printed:
+    return hgld("labels", "tree", *words, code=code)
 
 
 @pytest.mark.parametrize(
@@ -46,25 +46,22 @@ def tree(*words: object) -> int:
     [("edges", "e.csv"), ("tree", "t.json"), ("node-link", "n.json"), ("paths", "p.csv")],
 )
 def test_a_hierarchy_comes_back_byte_for_byte(work: Path, form: str, name: str) -> None:
-    assert tree(work, "--to", form, "--out", work / name) == 0
-    assert tree(work / name, "--to", "paths", "--out", work / "again.csv") == 0
+    tree(work, "--to", form, "--out", work / name)
+    tree(work / name, "--to", "paths", "--out", work / "again.csv")
     assert (work / "again.csv").read_bytes() == (work / "hierarchy.csv").read_bytes()
-    assert tree(work / "again.csv", "--to", form, "--out", work / f"2{name}") == 0
+    tree(work / "again.csv", "--to", form, "--out", work / f"2{name}")
     assert (work / f"2{name}").read_bytes() == (work / name).read_bytes()
 
 
-def test_edges_keep_their_levels_in_any_order_of_the_rows(
-    work: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tree(work, "--to", "edges", "--out", work / "e.csv") == 0
+def test_edges_keep_their_levels_in_any_order_of_the_rows(work: Path) -> None:
+    tree(work, "--to", "edges", "--out", work / "e.csv")
     rows = pd.read_csv(work / "e.csv", dtype=str, keep_default_na=False)
     rows.sort_values("name").to_csv(work / "e.csv", index=False)
-    assert tree(work / "e.csv", "--to", "paths", "--out", work / "again.csv") == 0
+    tree(work / "e.csv", "--to", "paths", "--out", work / "again.csv")
     assert (work / "again.csv").read_bytes() == (work / "hierarchy.csv").read_bytes()
     rows.loc[rows["name"] == "bakery", "level"] = "shelf"
     rows.to_csv(work / "e.csv", index=False)
-    assert tree(work / "e.csv") == 3
-    said = capsys.readouterr().err
+    said = tree(work / "e.csv", code=3).err
     assert "depth 2 has the levels 'aisle' and 'shelf'; keep one" in said
 
 
@@ -76,7 +73,7 @@ def test_two_landmarks_of_one_split_that_are_one_class_are_refused(work: Path) -
 
 
 def test_a_sheet_names_the_values_as_scrape_reads_them(work: Path) -> None:
-    assert tree(work, "--to", "sheet", "--out", work / "s.csv") == 0
+    tree(work, "--to", "sheet", "--out", work / "s.csv")
     rows = pd.read_csv(work / "s.csv", keep_default_na=False)
     assert dict(zip(rows["instance_of"], rows["supercategory"], strict=True)) == {
         "O'Brien's, plain": "bread", "cordless drill": "drill", "rye (dark)": "bread",
@@ -240,31 +237,26 @@ WORDNET = """  1 This software and database is being provided to you
 """
 
 
-def test_classes_get_wordnets_hypernyms_at_stated_depths(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_classes_get_wordnets_hypernyms_at_stated_depths(tmp_path: Path) -> None:
     (tmp_path / "data.noun").write_text(WORDNET)
     (tmp_path / "classes.csv").write_text("class,id\nPug,\ncat,\nlynx,n02127808\ncar,\npug,\n,\n")
     words = [tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2,3"]
-    assert tree(*words, "--to", "paths", "--out", tmp_path / "p.csv") == 0
+    said = tree(*words, "--to", "paths", "--out", tmp_path / "p.csv").err
     paths = [json.loads(p) for p in declared_table("hierarchy").read(tmp_path / "p.csv")["path"]]
     assert [list(path.values()) for path in paths] == [
         ["animal", "animal", "lynx"], ["animal", "dog", "Pug"], ["animal", "dog", "pug"],
     ]  # fmt: skip
-    said = capsys.readouterr().err
     assert "left out: cat: ambiguous, name its id: n02121620, n02127808" in said
     assert "left out: car: not in the tree" in said and "left out: row 7: an empty name" in said
     assert "1 further parent not taken; a class has its first one" in said
-    assert tree(*words, "--to", "taxonomy", "--out", tmp_path / "taxonomy.csv") == 0
+    tree(*words, "--to", "taxonomy", "--out", tmp_path / "taxonomy.csv")
     rows = declared_table("taxonomy").read(tmp_path / "taxonomy.csv")
     assert rows[["supercategory", "kind"]].to_numpy().tolist() == [
         ["animal", "animal"], ["dog", "animal"],
     ]  # fmt: skip
 
 
-def test_all_names_of_wordnet_count_and_the_most_frequent_sense_of_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_names_of_wordnet_count_and_the_most_frequent_sense_of_each(tmp_path: Path) -> None:
     (tmp_path / "data.noun").write_text(WORDNET)
     index = (
         "  1 licence\ncat n 2 1 @ 2 1 02127808 02121620  \ndomestic_dog n 1 1 @ 1 0 02084071  \n"
@@ -272,8 +264,7 @@ def test_all_names_of_wordnet_count_and_the_most_frequent_sense_of_each(
     (tmp_path / "index.noun").write_text(index)
     (tmp_path / "classes.csv").write_text("class\ncat\nDomestic dog\npug\n")
     words = [tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "1"]
-    assert tree(*words, "--to", "paths", "--out", tmp_path / "p.csv") == 0
-    said = capsys.readouterr().err
+    said = tree(*words, "--to", "paths", "--out", tmp_path / "p.csv").err
     assert "left out" not in said
     assert (
         "1 of 3 classes have several senses; the most frequent one counts, as for 'cat' (n02127"
@@ -307,23 +298,17 @@ def test_the_first_word_of_a_synset_counts_before_further_ones(tmp_path: Path) -
     assert not left and taxonomy_of_tree(cut)[1] == {"crane": "animal"}
 
 
-def test_a_class_that_is_left_out_is_named_by_its_row_behind_blank_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_that_is_left_out_is_named_by_its_row_behind_blank_ones(tmp_path: Path) -> None:
     (tmp_path / "data.noun").write_text(WORDNET)
     (tmp_path / "classes.csv").write_text("class,id\nPug,\n\n\n,\nPug,\n")
-    assert tree(tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2") == 0
-    said = capsys.readouterr().err
+    said = tree(tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2").err
     assert "left out: row 5: an empty name" in said and "left out: Pug (row 6): the second" in said
 
 
-def test_if_no_class_is_found_each_reason_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_if_no_class_is_found_each_reason_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.noun").write_text(WORDNET)
     (tmp_path / "classes.csv").write_text("class\ncar\ncat\n")
-    assert tree(tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2") == 3
-    said = capsys.readouterr().err
+    said = tree(tmp_path, "--classes", tmp_path / "classes.csv", "--depths", "2", code=3).err
     assert "none of 2 classes is in the tree" in said and "car: not in the tree" in said
     assert "cat: ambiguous, name its id: n02121620, n02127808" in said
 
@@ -430,13 +415,12 @@ def test_leaves_at_different_depths_ask_for_depths(tmp_path: Path) -> None:
         paths_of_tree(read_tree(tmp_path / "e.csv"))
 
 
-def test_odd_options_name_what_to_give(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_odd_options_name_what_to_give(work: Path) -> None:
     for words, says in (
         (["--to", "newik", "--out", "x"], "did you mean 'newick'"),
         (["--to", "newick"], "--to and --out go together"),
         (["--classes", "x.csv"], "--classes needs --depths"),
         (["--classes", "x.csv", "--depths", "3,2"], "from coarse to fine"),
     ):
-        assert tree(work, *words) == 2
-        assert says in " ".join(capsys.readouterr().err.split())
+        assert says in tree(work, *words, code=2).said
     assert set(FORMATS) >= {"paths", "edges", "tree", "newick", "node-link", "features"}
