@@ -161,8 +161,9 @@ def _type(facts: Mapping[str, Any]) -> str:
     if "enum" in facts:
         return " | ".join(choice or '""' for choice in facts["enum"])
     if facts.get("type") == "array":
-        pair = facts.get("prefixItems")
-        return f"{len(pair)} {_type(pair[0])}s" if pair else f"list of {_type(facts['items'])}s"
+        if pair := facts.get("prefixItems"):
+            return f"{len(pair)} {_type(pair[0])}s"
+        return f"list of {_type(facts['items'])}" + ("" if "enum" in facts["items"] else "s")
     name: str = facts.get("format") or facts.get("type", "object")
     return TOML_TYPES.get(name, name)
 

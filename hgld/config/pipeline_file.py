@@ -307,7 +307,23 @@ def _describe_one(item: Mapping[str, Any]) -> str:
         found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
         return f"{where}: {says[0].lower()}{says[1:]}{found}".removeprefix(": ")
     *parents, key = loc
+    if len(found := _places_of(str(key), parents[:1])) == 1:  # such as train.steps
+        return f"unknown key {where!r}; did you mean {found[0]!r}?"
     return f"unknown key {where!r}{nearest(str(key), _keys_at(parents))}"
+
+
+def _places_of(key: str, sections: Iterable[object]) -> list[str]:
+    """Full names of the options called ``key``, within a stage's section or in all of them."""
+    models = {name: field.annotation for name, field in Pipeline.model_fields.items()}
+    waiting = {name: models.get(name) for name in map(str, sections or models)}
+    places = []
+    while waiting:
+        section, model = waiting.popitem()
+        if isinstance(model, type) and issubclass(model, Options):
+            places += [f"{section}.{key}"] if key in model.model_fields else []
+            fields = model.model_fields.items()
+            waiting |= {f"{section}.{name}": field.annotation for name, field in fields}
+    return places
 
 
 def _keys_at(section: Iterable[object]) -> list[str]:

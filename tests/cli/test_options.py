@@ -32,6 +32,7 @@ def test_options_are_printed_with_their_full_names_within_80_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "\ncluster.clusters = 78\n    " in text
     assert "\nlabels (required)\n" in text
+    assert "[list of svg | pdf]" in text
     assert "\n[train.batches]  " in text and "\n[[fetch.downloads]]  " in text
     assert re.findall(r"^train\.defaults\.lr = (.*)$", text, re.M) == ["0.0001"]
 
