@@ -72,6 +72,8 @@ def print_plan(plan: Plan) -> None:
             _print_row("", f"NOT ENOUGH: {more}; choose another {disk.chosen_by} or make space")
     for i, cost in enumerate(plan.costs):
         _print_row("cost" if i == 0 else "", cost.describe())
+    if plan.costs:
+        _print_row("", "without download, scrape, training and the start of programs")
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hgld.words import size_text
+from hgld.words import duration_text, size_text
 
 SIZES = (1_000_000, 5_000_000, 100_000_000, 1_000_000_000)
 MACHINES = (1, 8, 64)
@@ -42,10 +42,10 @@ class Cost:
 
     def describe(self) -> str:
         """Describe the cost in one line."""
-        hours = ", ".join(f"{_digits(h)} h on {n}" for n, h in self.hours.items())
+        times = ", ".join(f"{duration_text(3600 * h)} on {n}" for n, h in self.hours.items())
         return (
             f"{self.images:,} images: disk {size_text(self.disk_bytes)}, memory "
-            f"{size_text(self.memory_bytes)}, moved {size_text(self.moved_bytes)}; {hours} machines"
+            f"{size_text(self.memory_bytes)}, moved {size_text(self.moved_bytes)}; {times} machines"
         )
 
 

@@ -191,9 +191,11 @@ def test_the_plan_prints_what_each_size_costs_and_fits_a_terminal(tmp_path: Path
         assert cost.describe() in " ".join(text.split())
         assert re.fullmatch(
             r"[\d,]+ images: disk \S+ .B, memory \S+ .B, moved \S+ .B; "
-            r"\S+ h on 1, \S+ h on 8, \S+ h on 64 machines",
+            r"\d+ h \d+ min on 1, \d+ \S+( \d+ \S+)? on 8, \d+ \S+( \d+ \S+)? on 64 machines",
             cost.describe(),
         )
+    assert text.endswith("without download, scrape, training and the start of programs\n")
+    assert estimate_cost(72).describe().endswith("; 1 s on 1, 1 s on 8, 1 s on 64 machines")
 
 
 def test_a_stage_before_its_input_names_the_stage_to_run(tmp_path: Path) -> None:
