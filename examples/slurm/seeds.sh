@@ -5,6 +5,7 @@
 #SBATCH --output=%x-%A_%a.log
 set -euo pipefail
 seed=$SLURM_ARRAY_TASK_ID
-mkdir -p "$2-seed-$seed"
-ln -sfn "$(realpath "$2/shards")" "$2-seed-$seed/shards"
-hgld train "$1" --work "$2-seed-$seed" --set "train.seeds=[$seed]"
+work=${2%/}-seed-$seed
+mkdir -p "$work"
+ln -sfn "$(realpath "$2/shards")" "$work/shards"
+hgld train "$1" --work "$work" --set "train.seeds=[$seed]"

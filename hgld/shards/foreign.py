@@ -25,6 +25,7 @@ from hgld.artifacts import (
     hash_file,
     read_csv,
     read_header,
+    row_in_file,
     write_csv,
     write_file,
 )
@@ -155,8 +156,8 @@ def read_hierarchy(path: Path) -> dict[str, str]:
     if empty.any():
         row = int(empty.to_numpy().argmax())
         column = (table.iloc[row] == "").idxmax()
-        raise InvalidData(f"{path} row {row + 2}: a cell is empty ({column}); name each class at "
-                          "each level")  # fmt: skip
+        raise InvalidData(f"{path} row {row_in_file(path, row)}: a cell is empty ({column}); name "
+                          "each class at each level")  # fmt: skip
     for columns, what, advice in (
         ([CLASS], "the class", "give each class one row"),
         (levels, "the path of the class", "the last level must tell the classes apart"),
@@ -164,8 +165,8 @@ def read_hierarchy(path: Path) -> dict[str, str]:
         twice = table[table[columns].duplicated()]
         if len(twice):
             raise InvalidData(
-                f"{path} row {twice.index[0] + 2}: {what} '{twice.iloc[0][CLASS]}' is there twice; "
-                + advice
+                f"{path} row {row_in_file(path, twice.index[0])}: {what} "
+                f"'{twice.iloc[0][CLASS]}' is there twice; {advice}"
             )
     rows = table[levels].to_dict("records")
     return dict(zip(table[CLASS], map(json.dumps, rows), strict=True))

@@ -85,8 +85,11 @@ def fuzz(
     seed, only = int(os.environ.get("HGLD_FUZZ_SEED", 0)), None
     if "HGLD_FUZZ_CASE" in os.environ:
         seed, only = map(int, os.environ["HGLD_FUZZ_CASE"].split(":"))
-    job = _Job(target, list(seeds), list(tokens), repair, seed, wanted, only)
-    with Script(["-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with (
+        TemporaryDirectory(prefix="hgld-fuzz-") as folder,  # here, as the process may die
+        Script(["-c", SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process,
+    ):
+        job = _Job(target, list(seeds), list(tokens), repair, seed, wanted, only, Path(folder))
         try:
             with Connection(os.dup(process.stdout.fileno())) as told:
                 pickle.dump(job, process.stdin)
@@ -118,6 +121,7 @@ class _Job:
     seed: int
     seconds: float
     only: int | None
+    folder: Path
 
     def case(self, number: int) -> bytes:
         return mutate(self.seeds, self.tokens, self.seed, number, self.repair)
@@ -160,26 +164,24 @@ def serve() -> None:
     os.dup2(2, 1)  # what a target prints is no message
     faulthandler.enable()
     accepted = refused = 0
-    with TemporaryDirectory(prefix="hgld-fuzz-") as name:
-        folder = Path(name)
-        try:
-            for data in job.seeds:
-                job.target(data, folder)
-        except Exception:
-            pipe.send(traceback.format_exc())
+    try:
+        for data in job.seeds:
+            job.target(data, job.folder)
+    except Exception:
+        pipe.send(traceback.format_exc())
+        return
+    most = _memory() + MEMORY
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    end = time.monotonic() + job.seconds
+    for done, number in enumerate(count() if job.only is None else [job.only], 1):
+        pipe.send(number)
+        fault = _fault_of(job, job.case(number), job.folder)
+        if fault:
+            pipe.send(fault)
             return
-        most = _memory() + MEMORY
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        end = time.monotonic() + job.seconds
-        for done, number in enumerate(count() if job.only is None else [job.only], 1):
-            pipe.send(number)
-            fault = _fault_of(job, job.case(number), folder)
-            if fault:
-                pipe.send(fault)
-                return
-            accepted, refused = accepted + (fault is None), refused + (fault == "")
-            if time.monotonic() > end and done >= LEAST_CASES:
-                break
+        accepted, refused = accepted + (fault is None), refused + (fault == "")
+        if time.monotonic() > end and done >= LEAST_CASES:
+            break
     pipe.send(Counts(accepted, refused))
 
 

@@ -113,7 +113,7 @@ def test_srun_torchrun_trains_the_model_of_one_process(submit: Submit, pipeline:
 
 def test_an_array_trains_one_seed_in_each_work_folder(submit: Submit, pipeline: Path) -> None:
     work = pipeline.parent / "work"
-    submit("seeds.sh", str(pipeline), str(work), options=("--array=0-1",))
+    submit("seeds.sh", str(pipeline), f"{work}/", options=("--array=0-1",))
     models = [list(Path(f"{work}-seed-{n}/models").glob("*/model.safetensors")) for n in (0, 1)]
     assert [len(found) for found in models] == [1, 1]
 
