@@ -287,37 +287,28 @@ def _ratio(
     scores = grades.check_pairs(scores, levels, num_levels)
     if relevance is not None:
         grades.check_relevance(relevance, levels)
-        return _solve_pairs(scores, levels, relevance.detach() * (levels > 0), goal)
+        rel = relevance.detach() * (levels > 0)
+        on_cpu = fits_cpu(scores) and not _fits_gpu(scores, goal)
+        found = _table_of(levels, rel) if on_cpu else None  # its kernel takes relevance by level
+        return _solve(scores, levels, rel if found is None else found, goal, found is not None)
     table = grades.relevance_table(grades.count_levels(levels, num_levels), alpha)
     if compare == "relevance":
         levels, table = grades.number_by_relevance(levels, table)
     return _solve(scores, levels, table, goal)
 
 
-def _solve(scores: Tensor, levels: Tensor, table: Tensor, goal: Goal) -> Tensor:
-    """(Q,) losses from (Q, L + 1) relevances by level: by a kernel if one fits, else by pairs."""
+def _solve(
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal, by_level: bool = True
+) -> Tensor:
+    """(Q,) losses by a kernel if one fits, else by pairs.
+
+    ``rel`` has relevance by level, (Q, L + 1), or without ``by_level`` that of each pair, (Q, G).
+    """
 
     def find(detached: Tensor) -> tuple[Tensor, Tensor]:
-        num_levels = table.shape[1] - 1
-        if _kernel_agrees(detached, goal, num_levels):
-            return _by_kernel(detached, levels, table, goal, num_levels)
-        return plain_loss(detached, levels, grades.look_up(table, levels), goal)
-
-    return row_loss(scores, find)
-
-
-def _solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> Tensor:
-    """(Q,) losses from a relevance of each pair, (Q, G)."""
-    on_gpu = _fits_gpu(scores, goal)
-    if fits_cpu(scores) and not on_gpu:  # the CPU kernel needs relevance by level
-        table = _table_of(levels, rel)
-        if table is not None:
-            return _solve(scores, levels, table, goal)
-
-    def find(detached: Tensor) -> tuple[Tensor, Tensor]:
-        if on_gpu and _kernel_agrees(detached, goal, None):
-            return _by_kernel(detached, levels, rel, goal, None)
-        return plain_loss(detached, levels, rel, goal)
+        if _kernel_agrees(detached, goal, rel.shape[1] - 1 if by_level else None):
+            return _by_kernel(detached, levels, rel, goal, by_level)
+        return plain_loss(detached, levels, grades.look_up(rel, levels) if by_level else rel, goal)
 
     return row_loss(scores, find)
 
@@ -333,11 +324,10 @@ def _fits_gpu(scores: Tensor, goal: Goal) -> bool:
 
 
 def _by_kernel(
-    scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal, num_levels: int | None
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal, by_level: bool
 ) -> tuple[Tensor, Tensor]:
     if _fits_gpu(scores, goal):
-        solve = loss_gpu.solve_rows if num_levels else loss_gpu.solve_pairs
-        return solve(scores, levels, rel, goal)
+        return loss_gpu.solve_rows(scores, levels, rel, goal, by_level)
     from hgld.ranking.kernels import loss_cpu
 
     return loss_cpu.solve_rows(scores, levels, rel, goal)
@@ -349,8 +339,9 @@ def _kernel_agrees(scores: Tensor, goal: Goal, num_levels: int | None) -> bool:
     GPU kernels are compiled for each goal and power of two of columns, so each is checked.
     num_levels is None if each pair has a relevance.
     """
-    on_gpu = _fits_gpu(scores, goal)
-    if not (on_gpu or fits_cpu(scores)) or getattr(goal.step, "tie", None) is not None:
+    on_gpu, by_level = _fits_gpu(scores, goal), num_levels is not None
+    fits = on_gpu or (by_level and fits_cpu(scores))
+    if not fits or getattr(goal.step, "tie", None) is not None:
         return False
     # In fewer than 24 columns all images may be positives, so that the loss is only rounding.
     width = min(max(32, scores.shape[1]), loss_gpu.WIDEST + 100) if on_gpu else 96
@@ -358,7 +349,7 @@ def _kernel_agrees(scores: Tensor, goal: Goal, num_levels: int | None) -> bool:
     def compare() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         small, levels, table = (part.to(scores.device) for part in _small_case(width, num_levels))
         small, rel = small.to(scores.dtype), grades.look_up(table, levels)
-        found = _by_kernel(small, levels, rel if num_levels is None else table, goal, num_levels)
+        found = _by_kernel(small, levels, table if by_level else rel, goal, by_level)
         return found, plain_loss(small, levels, rel, goal)
 
     case = "losses", scores.dtype, goal, num_levels, (width - 1).bit_length()

@@ -61,28 +61,24 @@ def count_levels(levels: Tensor, num_levels: int) -> Tensor:
 
 
 def solve_rows(
-    scores: Tensor, levels: Tensor, table: Tensor, goal: "Goal"
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", by_level: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Losses (Q,) and gradients (Q, N) with relevance by level, (Q, L + 1)."""
-    table = table if table.stride(1) == 1 else table.contiguous()
-    return _solve(scores, levels, table.double(), goal, table.shape[1] - 1)
+    """Losses (Q,) and gradients (Q, N).
 
-
-def solve_pairs(scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal") -> tuple[Tensor, Tensor]:
-    """Like ``solve_rows`` with a relevance of each pair, (Q, N); only for the ratio of H-AP."""
-    return _solve(scores, levels, rel.contiguous(), goal, None)
-
-
-def _solve(
-    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", num_levels: int | None
-) -> tuple[Tensor, Tensor]:
+    ``rel`` has relevance by level, (Q, L + 1), or without ``by_level`` that of each pair, (Q, N),
+    which only the ratio of H-AP takes.
+    """
+    if by_level:
+        rel = (rel if rel.stride(1) == 1 else rel.contiguous()).double()
+    else:
+        rel = rel.contiguous()
     s, compact = scores.detach().contiguous(), levels.to(torch.int8).contiguous()
     losses, gradient = s.new_empty(len(s)), torch.empty_like(s)
     cuts = _cuts(goal.ks or (1,), s.device)
-    given = s, compact, rel, *_positives(s, compact, rel, goal, num_levels), cuts
+    given = s, compact, rel, *_positives(s, compact, rel, goal, by_level), cuts
     sizes = s.shape[1], rel.stride(0), len(goal.ks)
     numbers = {
-        **_kind(goal, num_levels),
+        **_kind(goal, by_level),
         "TEMPERATURE": float(goal.temperature),
         **_numbers(goal, s.dtype),
     }
@@ -93,7 +89,7 @@ def _solve(
 
 
 def _positives(
-    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", num_levels: int | None
+    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", by_level: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Columns (Q, N) and number (Q,) of the positives, and the scale of each row's sum."""
     from hgld.ranking.kernels import loss_triton as kernels
@@ -102,11 +98,11 @@ def _positives(
     columns = torch.empty(rows, width, dtype=torch.int32, device=scores.device)
     sizes = torch.empty(rows, dtype=torch.int32, device=scores.device)
     scales = scores.new_empty(rows)
-    steps = _power((num_levels or 1) + 1)
+    steps = _power(rel.shape[1] if by_level else 2)
     with on(scores.device):
         kernels.list_positives[(rows,)](
             levels, rel, _discounts(width if goal.kind == "dcg" else 0, scores.device), columns,
-            sizes, scales, width, rel.stride(0), **_kind(goal, num_levels), LEVELS=steps,
+            sizes, scales, width, rel.stride(0), **_kind(goal, by_level), LEVELS=steps,
             BLOCK=max(32, 4096 // steps),
         )  # fmt: skip
     return columns, sizes, scales
@@ -153,8 +149,8 @@ def _walk_twice(
     )  # fmt: skip
 
 
-def _kind(goal: "Goal", num_levels: int | None) -> dict[str, Any]:
-    return {"KIND": goal.number, "BY_LEVEL": num_levels is not None}
+def _kind(goal: "Goal", by_level: bool) -> dict[str, Any]:
+    return {"KIND": goal.number, "BY_LEVEL": by_level}
 
 
 def _power(size: int) -> int:
