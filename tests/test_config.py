@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hgld.config import EmbedOptions, ScrapeOptions, default_work, load_pipeline
+from hgld.config import EmbedOptions, ScrapeOptions, TrainOptions, default_work, load_pipeline
 from hgld.errors import UsageError
 from hgld.words import nearest
 
@@ -349,6 +349,15 @@ def test_files_of_weights_count_by_their_content(tmp_path: Path) -> None:
     assert found.evaluate.brought_paths() == {"models.a": tmp_path}
 
 
+def test_a_crop_of_more_than_the_photo_is_refused() -> None:
+    """As after a lower eval_resize than that of the recipe; the rest of the photo was black."""
+    with pytest.raises(ValueError, match="eval_crop is 256, but photos are resized to 72 before"):
+        TrainOptions(image_size=64, eval_resize=(72, 80), eval_crop=256)
+    with pytest.raises(ValueError, match="eval_crop is 65, but photos are resized to 64 before"):
+        TrainOptions(image_size=64, eval_crop=65)
+    assert TrainOptions(image_size=64, eval_resize=72, eval_crop=72).eval_crop == 72
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
@@ -357,6 +366,10 @@ def test_files_of_weights_count_by_their_content(tmp_path: Path) -> None:
         ('{ source = "timm:a", sise = 3 }', "unknown key 'evaluate.models.m.sise'"),
         ("{ image_size = 3 }", "evaluate.models.m.source is missing; add it to the file"),
         ('{ source = "timm:a", image_size = 0 }', "evaluate.models.m.image_size: input should be"),
+        (
+            '{ source = "timm:a", eval_resize = [9, 7], eval_crop = 8 }',
+            "evaluate.models.m: eval_crop is 8, but photos are resized to 7 before it",
+        ),
         ('{ source = "run:model", eval_crop = 3 }', "eval_crop is not for run:model: a trained"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from hgld.config.option_types import SEED, ModelName, Options, RunName, files_of_models
-from hgld.config.training_options import Seed, Size
+from hgld.config.training_options import Seed, Size, require_crop_inside
 
 
 class ModelOptions(Options):
@@ -31,7 +31,8 @@ class ModelOptions(Options):
     """First resize to this short side, or to [height, width], in pixels; default: as the pretrained
     model, for python a square of image_size. Not for open_clip."""
     eval_crop: int | None = Field(None, ge=1)
-    """Then cut out the centre, a square of this side in pixels. Not for open_clip."""
+    """Then cut out the centre, a square of this side in pixels; default: as the pretrained model,
+    no crop for python. Not for open_clip."""
     interpolation: Literal["bilinear", "bicubic"] | None = None
     """Interpolation of the resize; default: as the pretrained model, bicubic for python."""
     mean: tuple[float, float, float] | None = None
@@ -100,6 +101,8 @@ class ModelOptions(Options):
             )
         if self.scales is not None and self.max_side is None:
             raise ValueError("scales needs max_side, the size that they multiply")
+        if self.eval_resize is not None:
+            require_crop_inside(self.eval_crop, self.eval_resize)
         given = self.preparation
         if self.max_side and (crop := given.keys() & {"image_size", "eval_resize", "eval_crop"}):
             raise ValueError(f"max_side keeps the size of a photo; delete {min(crop)}")

@@ -179,6 +179,24 @@ def _require_rising(ends: tuple[float, float]) -> tuple[float, float]:
     return ends
 
 
+def require_crop_inside(crop: int | None, resized: "Size") -> None:
+    """Refuse a crop that is larger than the photo, which torchvision would fill up with black.
+
+    Args:
+        crop: side of the square that is cut out; None: there is no crop.
+        resized: short side, or (height, width), of the photo before the crop.
+
+    Raises:
+        ValueError: the crop is larger.
+    """
+    least = resized if isinstance(resized, int) else min(resized)
+    if crop is not None and crop > least:
+        raise ValueError(
+            f"eval_crop is {crop}, but photos are resized to {least} before it, so that they would "
+            f"get a black border; lower it, or set eval_resize to {crop} or more"
+        )
+
+
 Size = Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
 Range = Annotated[
     tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
@@ -366,6 +384,7 @@ class TrainOptions(Options):
                 "eval_resize of the short side alone leaves photos of many shapes; set eval_crop "
                 "too, or eval_resize = [height, width]"
             )
+        require_crop_inside(self.eval_crop, self.eval_resize or self.image_size)
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds names a seed twice")
         for name, run in self.runs.items():

@@ -120,7 +120,9 @@ def pretrained_view(backbone: str, image_size: int | None = None) -> TrainOption
     if config.crop_mode == "squash" and resize == side:
         return TrainOptions(backbone=backbone, image_size=side)
     size = (resize, resize) if config.crop_mode == "squash" else resize
-    return TrainOptions(backbone=backbone, image_size=side, eval_resize=size, eval_crop=side)
+    # A copy is not validated: a few of timm's models are shown photos with a black border.
+    own = TrainOptions(backbone=backbone, image_size=side)
+    return own.model_copy(update={"eval_resize": size, "eval_crop": side})
 
 
 def _require_architecture(name: str) -> None:
