@@ -22,6 +22,11 @@ from hgld.words import nearest
 FACTS = ("num_levels", "num_classes", "dim", "class_labels")  # arguments that the data determine
 STEP = [field.name for field in fields(UpperStep)]
 SIGMA = "Sigma"
+OF_CALIBRATION = {  # options that have an effect with some calibrations only
+    "eta": ("proxy",),
+    "pair_alpha": ("pair", "pair-pooled"),
+    "pair_beta": ("pair", "pair-pooled"),
+}
 
 
 class AtLevel(nn.Module):
@@ -181,10 +186,29 @@ def _free_options(recipe: _Recipe, options: Mapping[str, Any]) -> dict[str, Any]
                 + ", ".join(recipe.own + recipe.of_step)
             )
     filled = {**_of_preset(recipe, options.get("preset")), **options}
+    _require_effect(recipe, options, filled)
     wanted = {n: recipe.parameters[n].annotation for n in filled if n in recipe.parameters}
     free = {name: _fit(recipe, name, filled[name], kind) for name, kind in wanted.items()}
     step = {n: _fit(recipe, n, filled[n], float) for n in filled if n in recipe.of_step}
     return {**free, "step": UpperStep(**step)} if step else free
+
+
+def _require_effect(recipe: _Recipe, options: Mapping[str, Any], filled: Mapping[str, Any]) -> None:
+    """Refuse an option that another one leaves without effect."""
+    if {"alpha", "weights"} <= options.keys():
+        raise UsageError(
+            f"train.runs: {recipe.name}: alpha has no effect with weights, which replace Eq. 20; "
+            "delete one of the two"
+        )
+    if "calibration" not in recipe.parameters:
+        return
+    calibration = filled.get("calibration", recipe.parameters["calibration"].default)
+    for name, fitting in OF_CALIBRATION.items():
+        if name in options and calibration not in fitting:
+            raise UsageError(
+                f"train.runs: {recipe.name}: {name} has no effect with calibration = "
+                f'"{calibration}"; delete it, or set calibration = "{fitting[0]}"'
+            )
 
 
 def _of_preset(recipe: _Recipe, name: Any) -> dict[str, Any]:
