@@ -31,6 +31,7 @@ def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Pa
     ("setting", "stage", "option"),
     [
         ("source.labels_csv=../mine.csv", "collect", "source.labels_csv"),
+        ("source.labels_csv=.mine.csv", "collect", "source.labels_csv"),
         ("source.inaturalist.train_list=../mine.csv", "collect", "source.inaturalist.train_list"),
         ('source.inaturalist.annotations=["a.json", "../mine.csv"]', "collect",
          "source.inaturalist.annotations.1"),
@@ -40,7 +41,7 @@ def test_a_changed_file_that_a_person_brought_makes_its_stage_stale(tmp_path: Pa
          "fetch.downloads.0.wanted_csv"),
     ],
 )  # fmt: skip
-def test_a_file_outside_the_source_folder_counts_by_its_content(
+def test_a_file_that_the_hash_of_the_source_folder_lacks_counts_by_its_content(
     tmp_path: Path, setting: str, stage: str, option: str
 ) -> None:
     file = tmp_path / "p.toml"
@@ -52,9 +53,38 @@ def test_a_file_outside_the_source_folder_counts_by_its_content(
     found = []
     for text in ("a", "b"):
         (tmp_path / "mine.csv").write_text(text)
+        (tmp_path / "source" / ".mine.csv").write_text(text)
         found.append(stage_options(row, workspace, lock))
     changed = {name for name in found[1] if found[0].get(name) != found[1][name]}
     assert changed == {f"what {option} holds"}
+
+
+def test_runs_and_models_in_another_order_are_other_options(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text('labels = "."\n')
+
+    def options_of(stage: str, setting: str) -> dict[str, object]:
+        pipeline = load_pipeline(tmp_path / "p.toml", [setting])
+        row = next(row for row in STAGES if row.name == stage)
+        workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+        return stage_options(row, workspace, Lock(tmp_path / "lock.json"))
+
+    for option, text in (("train.runs", "{steps=1}"), ("evaluate.models", "'offline:x'")):
+        stage = option.partition(".")[0]
+        one = options_of(stage, f"{option}={{a={text}, b={text}}}")
+        other = options_of(stage, f"{option}={{b={text}, a={text}}}")
+        assert {name for name in one if one[name] != other[name]} == {f"order in {stage}"}
+
+
+def test_a_renamed_work_folder_is_another_title_of_the_report(tmp_path: Path) -> None:
+    report = next(stage for stage in STAGES if stage.name == "report")
+
+    def options_of(name: str, title: str) -> dict[str, object]:
+        pipeline = Pipeline.model_validate({"labels": tmp_path, "title": title})
+        workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path / name)
+        return stage_options(report, workspace, Lock(tmp_path / "lock.json"))
+
+    assert options_of("one", "") != options_of("other", "")
+    assert options_of("one", "Mine") == options_of("other", "Mine")
 
 
 def test_a_moved_file_of_weights_is_the_same_option(tmp_path: Path) -> None:

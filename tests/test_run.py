@@ -606,6 +606,7 @@ def test_an_option_of_each_training_run_may_be_new_too_but_a_new_run_is_named(
     options = stage_options(stage, then, lock)
     lock.finish(stage, then, lock.hashes(stage.reads, then), options, 0.0)
     del lock.stages["train"]["options"]["train.runs.a.memory"]
+    del lock.stages["train"]["options"]["order in train"]
     assert judge(stage, lock, then).state == "fresh"
     more = load_pipeline(tmp_path / "p.toml", ["train.runs.b.steps=3"])
     found = judge(stage, lock, Workspace(tmp_path / "p.toml", more, tmp_path))
@@ -694,10 +695,9 @@ def test_two_runs_in_one_folder_do_not_meet(pipeline: Path) -> None:
         runner_of(pipeline, Notes()).run("collect")
 
 
-def test_a_work_folder_among_the_folders_of_classes_is_refused(pipeline: Path) -> None:
-    by_folders = "source.labels_csv=''", "label.source=decisions", "scrape.source=names"
-    settings = *by_folders, f"source.folder={pipeline.parent}"
-    with pytest.raises(UsageError, match="its pictures would become a class; give --work"):
+def test_a_work_folder_among_the_files_of_the_data_set_is_refused(pipeline: Path) -> None:
+    settings = f"source.folder={pipeline.parent}", "source.labels_csv=photos/labels.csv"
+    with pytest.raises(UsageError, match=r"in the source folder .*; give --work a folder outside"):
         runner_of(pipeline, Notes(), *settings).run("collect")
     assert not (pipeline.parent / "work").exists()
 

@@ -56,6 +56,11 @@ class Workspace:
         """Folder of the data set's own files."""
         return self.pipeline.source.folder or self.work / "source"
 
+    @property
+    def title(self) -> str:
+        """Title of the pages."""
+        return self.pipeline.title or self.work.resolve().name
+
     def path_as_written(self, name: str) -> Path:
         """Return the path of the copy with which edits of an editable table are compared."""
         return self.work / ".state" / "written" / ARTIFACTS[name].file
@@ -327,30 +332,37 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
     for section in (stage.name, *stage.uses):
         options = getattr(workspace.pipeline, section)
         if isinstance(options, str):
-            flat[section] = options
+            flat[section] = getattr(workspace, section)  # the folder's name, if there is no title
             continue
         _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
-        brought = options.brought_paths() | _outside(options, workspace.source)
+        brought = options.brought_paths() | _not_hashed(options, workspace.source)
         for name, path in brought.items():
             if f"{section}.{name}" not in stage.ignores:
                 flat[f"what {section}.{name} holds"] = lock.hash_brought(path)
-    return _decisive(flat, stage)
+    return _decisive(flat | _orders(stage, workspace.pipeline), stage)
 
 
-def _outside(options: Options, source: Path) -> dict[str, Path]:
-    """Return option -> file, of those relative to the source folder that are elsewhere."""
+def _orders(stage: Stage, pipeline: Pipeline) -> dict[str, Any]:
+    """Return the order of runs or models in the pipeline file, in which results show them."""
+    names = {"train": [*pipeline.train.runs], "evaluate": [*pipeline.evaluate.models]}
+    return {f"order in {stage.name}": ", ".join(names[stage.name])} if stage.name in names else {}
+
+
+def _not_hashed(options: Options, source: Path) -> dict[str, Path]:
+    """Return option -> file, of those relative to the source folder that its hash lacks."""
     folder, found = os.path.normpath(source), dict[str, Path]()
     for option, value in options:
         several = enumerate(value) if isinstance(value, tuple) else ()
         for name, one in [(f"{option}.{i}", one) for i, one in several] or [(option, value)]:
             if isinstance(one, Options):
-                found |= {f"{name}.{own}": file for own, file in _outside(one, source).items()}
+                found |= {f"{name}.{own}": file for own, file in _not_hashed(one, source).items()}
             elif option in options.in_source and one:
                 found[name] = source / one
     return {
         name: file
         for name, file in found.items()
-        if not Path(os.path.normpath(file)).is_relative_to(folder)
+        if not (inside := Path(os.path.normpath(file))).is_relative_to(folder)
+        or any(part.startswith(".") for part in inside.relative_to(folder).parts)
     }
 
 
@@ -435,6 +447,7 @@ def _options_then(
         {"labels": workspace.pipeline.labels, "train": {"runs": runs}}
     )
     known = stage_options(stage, replace(workspace, pipeline=defaults), lock)
+    known |= _orders(stage, workspace.pipeline)  # locks of earlier versions lack it
     there = {name.rpartition(".")[0] for name in record["options"]}  # also train.runs.NAME
     added = {
         name: value

@@ -496,7 +496,6 @@ class Runner:
     def _context(self, stage: Stage, pipeline: Pipeline, force: bool = False) -> StageContext:
         source = pipeline.source.model_copy(update={"folder": self.workspace.source})
         state = self.workspace.work / ".state" / stage.name
-        title = pipeline.title or self.workspace.work.resolve().name
         return StageContext(
             self.now,
             state,
@@ -504,7 +503,7 @@ class Runner:
             pipeline.labels,
             pipeline.scrape,
             force,
-            title,
+            self.workspace.title,
             pipeline.cluster.levels,
             pipeline.embed,
             pipeline.link.languages,
@@ -570,7 +569,7 @@ class Runner:
     def alone(self) -> Iterator[None]:
         """Hold the lock of the work folder, which excludes a second process."""
         work = self.workspace.work
-        self._require_outside_classes()
+        self._require_outside_source()
         _require_writable(work)
         taken = f"{work}: another hgld is at work here"
         with hold(work / ".lock", taken, "or give --work another folder"):
@@ -581,17 +580,16 @@ class Runner:
             yield
             self.lock.save()  # keeps the cache of file hashes, even if no stage ran
 
-    def _require_outside_classes(self) -> None:
-        """Refuse a work folder that would become a class: below the folder of class sub-folders."""
-        options, source = self.workspace.pipeline.source, self.workspace.source.resolve()
-        work = self.workspace.work.resolve()
-        by_name = options.kind == "folder" and not options.labels_csv
-        if not by_name or not work.is_relative_to(source):
-            return
-        if not any(part.startswith(".") for part in work.relative_to(source).parts):
+    def _require_outside_source(self) -> None:
+        """Refuse a work folder whose files would be among those of the data set."""
+        work, source = self.workspace.work.resolve(), self.workspace.source.resolve()
+        # hidden files are not among them
+        if work.is_relative_to(source) and not any(
+            part.startswith(".") for part in work.relative_to(source).parts
+        ):
             raise UsageError(
-                f"{self.workspace.work}: is in {source}, whose sub-folders are the classes: "
-                "its pictures would become a class; give --work a folder outside"
+                f"{self.workspace.work}: is in the source folder {source}, so that its files would "
+                "be among those of the data set; give --work a folder outside"
             )
 
     def _tell_other_pipeline(self) -> None:

@@ -75,9 +75,9 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
 
     Dropped, with a reason: ``empty label`` (no finest class), ``duplicate`` (the first row is
     kept), ``not in folder``, ``excluded`` (see ``hgld.sources.exclusion``), ``not in csv`` (an
-    image file that no row names), ``hidden`` and ``no image`` (without a CSV: a file whose name
-    begins with a dot, a class folder without images), and what ``drop_unlisted`` lists. A notice
-    names the classes that are left without images.
+    image file that no row names), ``hidden`` (a dot begins its name, or that of a folder above it),
+    ``no image`` (without a CSV: a class folder without images), and what ``drop_unlisted`` lists. A
+    notice names the classes that are left without images.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
@@ -413,10 +413,13 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
     sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
     places = pd.Series(rows.index, index=rows.index)
     first = places.groupby(rows["path"]).transform("first")
-    in_row = pd.Series(faults, rows.index) + f"; {file} " + places
+    in_file = f"{file} " + places
+    in_row = pd.Series(faults, rows.index) + "; " + in_file
     checks = (
         ("duplicate", rows["path"].duplicated(), f"again in {file}, first in " + first),
         ("empty label", rows[finest] == "", f"no {finest} in {file} " + places),
+        # a change of a hidden file would not be noticed
+        ("hidden", rows["path"].str.contains(r"(?:^|/)\."), "a dot begins its name; " + in_file),
         ("not in folder", np.array(sizes) < 0, in_row),
     )
     splits = rows.get("split", pd.Series("", index=rows.index, dtype="str")).replace("", "train")

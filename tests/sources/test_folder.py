@@ -53,6 +53,20 @@ def test_each_row_is_an_image_of_a_class_numbered_by_name(context: StageContext)
     assert len(queries) == len(dropped) == 0
 
 
+@pytest.mark.parametrize("name", [".kept/m3.jpg", "birds/.m3.jpg"])
+def test_a_row_of_a_hidden_photo_is_dropped_as_its_changes_are_not_seen(
+    context: StageContext, name: str
+) -> None:
+    folder = write_folder(context, LABELS + f"{name},Anseriformes,Anatidae,mallard,train,\n")
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"jpeg")
+    _, images, _, dropped = collected(context, folder)
+    assert name not in set(images["image_id"])
+    assert dropped[["image_id", "reason", "detail"]].to_numpy().tolist() == [
+        [name, "hidden", "a dot begins its name; labels.csv row 6"]
+    ]
+
+
 def test_a_class_stands_in_each_id_space_where_it_has_images(context: StageContext) -> None:
     landmarks, *_ = collected(context, write_folder(context))
     assert sorted(landmarks.to_numpy().tolist()) == [
