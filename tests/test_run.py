@@ -21,6 +21,7 @@ from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.pipeline.edits import accept_edits
 from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
+from hgld.pipeline.plan import plan
 from hgld.pipeline.run import Runner, count_balance
 from hgld.pipeline.stages import STAGES, Stage, load_function
 from hgld.tasks import count_cores
@@ -279,6 +280,16 @@ def accepted(pipeline: Path) -> list[str]:
     """Accept all edits; the lines that are shown."""
     edits = accept_edits(runner_of(pipeline, Notes()), [], lambda edits: True)
     return [line for edit in edits for line in edit.lines]
+
+
+def test_the_plan_says_that_an_input_which_is_gone_may_change(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    (pipeline.parent / "work" / "landmarks.csv").unlink()
+    found = {stage.name: now for stage, now in plan(runner_of(pipeline, Notes()), "label").stages}
+    assert found["collect"].reasons == ("landmarks.csv is gone",)
+    assert found["label"].reasons == ("landmarks.csv may change",)
 
 
 def test_an_edit_stops_the_run_until_it_is_accepted(

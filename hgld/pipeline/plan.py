@@ -78,11 +78,14 @@ def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, 
             for name, table in tables.items()
             if isinstance(table, Table) and (table.editable or table.spreadsheet)
         ]
-        state, reasons = now.state, [*now.reasons]
+        # an input that is made again may become what it was
+        unsure = {f"{file} changed" for file in waits}
+        state, reasons = now.state, [reason for reason in now.reasons if reason not in unsure]
         # a damaged output is made again; an edit of a person first has to be accepted
         if state == "fresh" and (waits or len(edits) < len(now.edited)):
             state = "stale"
-            reasons += [f"{', '.join(waits)} may change"] * bool(waits)
+        if waits and not reasons:
+            reasons.append(f"{', '.join(waits)} may change")
         for name in now.edited:
             how = "by hand: see `hgld accept` or `hgld review`" if name in edits else "since"
             reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
