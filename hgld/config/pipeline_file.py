@@ -307,8 +307,8 @@ def _describe_one(item: Mapping[str, Any]) -> str:
         found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
         return f"{where}: {says[0].lower()}{says[1:]}{found}".removeprefix(": ")
     *parents, key = loc
-    if len(found := _places_of(str(key), parents[:1])) == 1:  # such as train.steps
-        return f"unknown key {where!r}; did you mean {found[0]!r}?"
+    if len(places := _places_of(str(key), parents[:1])) == 1:  # such as train.steps
+        return f"unknown key {where!r}; did you mean {places[0]!r}?"
     return f"unknown key {where!r}{nearest(str(key), _keys_at(parents))}"
 
 
