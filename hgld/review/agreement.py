@@ -48,12 +48,16 @@ ANSWERS: dict[str, Callable[[Annotation], str]] = {
 def answers_by_level(sides: Iterable[Annotations]) -> dict[str, Callable[[Annotation], str]]:
     """Return ``ANSWERS``, and one for each level above the finest of kinds that are paths.
 
+    Without any kind, as in data with one level, kind is left out: only drops would have an answer.
+
     Example:
         >>> bread = Annotation("v", "v", "keep", "bread", "food > bakery", "", 0, "", {})
         >>> {of: answer(bread) for of, answer in answers_by_level([{"v": bread}]).items()}
         {'supercategory': 'bread', 'kind': 'food > bakery', 'kind 1 of 2': 'food'}
     """
     kinds = {one.kind for side in sides for one in side.values()}
+    if not any(kinds):
+        return {"supercategory": ANSWERS["supercategory"]}
     depth = max((len(classes_above(kind)) for kind in kinds), default=0)
 
     def class_at(level: int, one: Annotation) -> str:
@@ -106,7 +110,10 @@ def _measure_all(
     weights = np.array([one.weight for one in heavier])
     by = {"values": np.ones(len(keys))}
     by |= {max(one.unit for one in heavier): weights} if weights.any() else {}
-    for of, answer in answers_by_level((a, b)).items():
+    measured_answers = answers_by_level((a, b))
+    if "kind" not in measured_answers:
+        say("kind is not measured, as none is given; --taxonomy FILE fills in those that it has")
+    for of, answer in measured_answers.items():
         pairs = [(answer(a[key]), answer(b[key])) for key in keys]
         given = np.array([all(pair) for pair in pairs])
         for unit, weight in by.items():

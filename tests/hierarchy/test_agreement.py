@@ -188,6 +188,16 @@ def test_a_kind_that_is_left_to_the_taxonomy_is_not_measured_until_it_is_filled_
     assert shares == pytest.approx([2 / 3, 2 / 3], abs=1e-6)
 
 
+def test_of_data_with_one_level_no_kind_is_measured() -> None:
+    a = {"v": said("v", "x", kind=""), "w": said("w", "drop")}
+    notes: list[str] = []
+    with watched_by(None, notes.append):
+        found = measure_agreement(a, a, AB)
+        three = measure_alpha({"a": a, "b": a, "c": a})
+    assert {row["of"] for row in found["measures"] + three["measures"]} == {"supercategory"}
+    assert notes[0].startswith("kind is not measured, as none is given")
+
+
 def test_a_renamed_supercategory_is_one_answer_and_unknown_names_are_told() -> None:
     taxonomy = pd.DataFrame({"supercategory": ["chapel", "garden"], "kind": "human-made"})
     rename = {
