@@ -437,6 +437,28 @@ def test_a_stage_run_alone_reports_inputs_that_its_options_would_make_anew(
     assert not notes.notices
 
 
+def test_a_stage_run_alone_reports_inputs_of_which_an_earlier_stage_is_stale(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    notes = Notes()
+    runner_of(pipeline, notes, "collect.evaluation_share=0.5").run_one("export")
+    of_labels = [text for text in notes.notices if text.startswith("label")]
+    assert len(of_labels) == 1 and "label is stale (landmarks.csv may change)" in of_labels[0]
+
+
+def test_a_changed_photo_is_no_reason_to_run_another_stage_before_collect(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    Image.new("RGB", (32, 24), "red").save(pipeline.parent / "photos" / "oak" / "0.jpg")
+    notes = Notes()
+    found = {stage.name: now for stage, now in plan(runner_of(pipeline, Notes())).stages}
+    assert found["collect"].reasons == ("source changed",)
+    runner_of(pipeline, notes).run_one("collect")
+    assert notes.ran == ["collect"] and not notes.notices
+
+
 def test_an_edit_that_would_be_overwritten_is_copied_first(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:

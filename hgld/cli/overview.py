@@ -12,8 +12,8 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.cli.console import to_stderr, to_stdout
 from hgld.cli.output import print_json, print_wrapped
 from hgld.errors import HgldError, Resumable
-from hgld.pipeline.lock import Freshness
-from hgld.pipeline.plan import Plan, estimate_fetch, find_disks, foresee
+from hgld.pipeline.lock import Freshness, foresee
+from hgld.pipeline.plan import Plan, estimate_fetch, find_disks
 from hgld.pipeline.run import Runner
 from hgld.pipeline.running import read_running
 from hgld.pipeline.stages import Stage, load_function

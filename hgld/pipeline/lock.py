@@ -8,7 +8,7 @@ all later stages fresh.
 import json
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -18,6 +18,7 @@ from typing import Any, Literal
 from hgld.artifacts import (
     ARTIFACTS,
     Folder,
+    Table,
     atomic_path,
     hash_file,
     list_tree,
@@ -321,6 +322,35 @@ def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
         return Freshness("stale", tuple(reasons))
     edited = tuple(name for name in stage.writes if outputs[name] != record["outputs"].get(name))
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
+
+
+def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
+    """Yield the states that a run would find, given changed folders and stale earlier stages."""
+    remade: set[str] = set()
+    for stage, now in judged:
+        again = [ARTIFACTS[name] for name in set(stage.reads) & remade]
+        waits = sorted(artifact.file for artifact in again)
+        tables = {name: ARTIFACTS[name] for name in now.edited}
+        # sheets and editable tables are for people
+        edits = [
+            name
+            for name, table in tables.items()
+            if isinstance(table, Table) and (table.editable or table.spreadsheet)
+        ]
+        # an input that is made again may become what it was; a data set stays as it is
+        unsure = {f"{artifact.file} changed" for artifact in again if artifact.place == "work"}
+        state, reasons = now.state, [reason for reason in now.reasons if reason not in unsure]
+        # a damaged output is made again; an edit of a person first has to be accepted
+        if state == "fresh" and (waits or len(edits) < len(now.edited)):
+            state = "stale"
+        if waits and not reasons:
+            reasons.append(f"{', '.join(waits)} may change")
+        for name in now.edited:
+            how = "by hand: see `hgld accept` or `hgld review`" if name in edits else "since"
+            reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
+        if state != "fresh":
+            remade |= set(stage.writes)
+        yield stage, Freshness(state, tuple(reasons), now.edited)
 
 
 def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, Any]:

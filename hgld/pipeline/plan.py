@@ -1,14 +1,14 @@
 """Dry run: the stages that a run would execute, its downloads and the disk space it needs."""
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hgld.artifacts import ARTIFACTS, LargeTable, Table
+from hgld.artifacts import LargeTable
 from hgld.pipeline.cost import SIZES, Cost, estimate_cost
-from hgld.pipeline.lock import Freshness, Workspace
+from hgld.pipeline.lock import Freshness, Workspace, foresee
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
 
@@ -64,34 +64,6 @@ def plan(runner: Runner, until: str | None = None) -> Plan:
         find_disks(runner.workspace, estimate_fetch(runner), runs),
         tuple(map(estimate_cost, images)),
     )
-
-
-def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
-    """Yield the states that a run would find, given changed folders and stale earlier stages."""
-    remade: set[str] = set()
-    for stage, now in judged:
-        waits = sorted(ARTIFACTS[name].file for name in set(stage.reads) & remade)
-        tables = {name: ARTIFACTS[name] for name in now.edited}
-        # sheets and editable tables are for people
-        edits = [
-            name
-            for name, table in tables.items()
-            if isinstance(table, Table) and (table.editable or table.spreadsheet)
-        ]
-        # an input that is made again may become what it was
-        unsure = {f"{file} changed" for file in waits}
-        state, reasons = now.state, [reason for reason in now.reasons if reason not in unsure]
-        # a damaged output is made again; an edit of a person first has to be accepted
-        if state == "fresh" and (waits or len(edits) < len(now.edited)):
-            state = "stale"
-        if waits and not reasons:
-            reasons.append(f"{', '.join(waits)} may change")
-        for name in now.edited:
-            how = "by hand: see `hgld accept` or `hgld review`" if name in edits else "since"
-            reasons.append(f"{ARTIFACTS[name].file} was changed {how}")
-        if state != "fresh":
-            remade |= set(stage.writes)
-        yield stage, Freshness(state, tuple(reasons), now.edited)
 
 
 def estimate_fetch(runner: Runner) -> Any:

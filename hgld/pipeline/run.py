@@ -37,7 +37,7 @@ from hgld.errors import (
 )
 from hgld.file_lock import hold
 from hgld.pipeline.edits import ReturnedFiles, copy_beside, is_same_file, keep_others
-from hgld.pipeline.lock import Freshness, Lock, Workspace, judge, stage_options
+from hgld.pipeline.lock import Freshness, Lock, Workspace, foresee, judge, stage_options
 from hgld.pipeline.running import forget_running, record_running
 from hgld.pipeline.stages import Balance, Stage, active_stages, left_out, load_function
 from hgld.tasks import count_cores, prepare_workers, start_aside
@@ -361,12 +361,11 @@ class Runner:
                 )
 
     def _report_stale_inputs(self, stage: Stage) -> None:
-        """Send a notice of each stage that made inputs of this one with other options or inputs."""
-        for maker in self.stages:
+        """Send a notice of each stage that made inputs of this one and would run before it."""
+        for maker, now in foresee(self.judge_all()):
             if not set(stage.reads) & set(maker.writes) or self.lock.is_unfinished(maker):
                 continue
-            now = judge(maker, self.lock, self.workspace)
-            if now.state == "stale":
+            if now.state == "stale" and not now.edited:  # changed outputs are refused
                 self.listener.notice(
                     f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')}): {stage.name} "
                     f"reads what it made before; `hgld run {self.workspace.words}` makes it again"
