@@ -5,7 +5,7 @@ import io
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -18,10 +18,11 @@ from hgld.artifacts import ARTIFACTS
 from hgld.config import ReviewOptions
 from hgld.review.review_page import render_links
 from tests.hierarchy.made_dump import write_dumps
-from tests.hierarchy.test_review_page import Curator
+from tests.hierarchy.test_review_page import Curator, Visit, visit
 from tests.mediawiki.test_link import PIPELINE, made_world
 from tests.warm import Command, hgld
 
+__all__ = ["visit"]  # a fixture
 NAMES = ("Saturn", "grey thing", "nothing")  # as many images as their place from the end
 
 
@@ -58,13 +59,10 @@ def wait_for(found: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def page(folder: Path, chromium: Any) -> Iterator[Curator]:
+def page(folder: Path, visit: Visit) -> Curator:
     made = hgld(folder, "link", "mine.toml", "--html")
     assert made.returncode == 0 and "link_review.html" in made.stdout, made.stderr
-    person = Curator(chromium, folder / "work" / "mine" / "link_review.html")
-    yield person
-    assert person.was_quiet(), (person.asked, person.said)
-    person.tab.close()
+    return visit(folder / "work" / "mine" / "link_review.html")
 
 
 def test_keys_answer_each_class_and_the_file_is_applied(

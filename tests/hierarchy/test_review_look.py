@@ -1,6 +1,5 @@
 """The review page by eye, by keyboard alone, and as a screen reader gets it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,9 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import columns_of
-from tests.hierarchy.test_review_page import Curator, render, tables
+from tests.hierarchy.test_review_page import Curator, Visit, tables, visit, write_page
 
-__all__ = ["tables"]  # a fixture
+__all__ = ["tables", "visit"]  # fixtures
 
 LONG = "a label that somebody has made as long as a label in a wiki can get, " * 3
 SCREENS = [(1440, 900), (1024, 768), (400, 800)]
@@ -24,21 +23,15 @@ CUT = """() => [...document.querySelectorAll("select")].filter((select) => {
 
 
 @pytest.fixture(params=SCREENS, ids=str)
-def person(
-    request: Any, chromium: Any, tables: dict[str, Any], tmp_path: Path
-) -> Iterator[Curator]:
+def person(request: Any, visit: Visit, tables: dict[str, Any], tmp_path: Path) -> Curator:
     """A curator with a screen of some size, who has opened the page and chosen a value."""
     tables["sheet"].loc[0, ["examples", "hint"]] = [f"Place 0; {LONG}; Near", f"natural: {LONG}"]
     tables["sheet"].loc[0, "instance_of"] = tables["clusters"].loc[0, "instance_of"] = LONG
     tables["landmarks"]["name"] += LONG
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path), encoding="utf-8")
     width, height = request.param
-    curator = Curator(chromium, page, viewport={"width": width, "height": height})
+    curator = visit(write_page(tables, tmp_path), viewport={"width": width, "height": height})
     curator.view.click("#row-0")
-    yield curator
-    assert curator.was_quiet(), (curator.asked, curator.said)
-    curator.tab.close()
+    return curator
 
 
 def test_all_that_a_decision_needs_is_in_sight_without_scrolling(person: Curator) -> None:
@@ -51,7 +44,7 @@ def test_all_that_a_decision_needs_is_in_sight_without_scrolling(person: Curator
 
 
 def test_a_conflict_is_settled_without_scrolling(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path
+    visit: Visit, tables: dict[str, Any], tmp_path: Path
 ) -> None:
     told = ["conflict", "Place 0; Near; Far", "natural: lake"]
     tables["sheet"].loc[0, ["status", "examples", "hint"]] = told
@@ -59,15 +52,13 @@ def test_a_conflict_is_settled_without_scrolling(
     side = {"key": "Q1", "key_type": "qid", "decision": "drop", "when": "2026-01-01"}
     sides = [empty | side | {"who": who} for who in ("Ann of the quarry", "ben")]
     sides[1] |= {"decision": "keep", "supercategory": "castle / fort"}
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path, decisions=pd.DataFrame(sides)), encoding="utf-8")
-    curator = Curator(chromium, page, viewport={"width": 1024, "height": 680})
+    tables["decisions"] = pd.DataFrame(sides)
+    curator = visit(write_page(tables, tmp_path), viewport={"width": 1024, "height": 680})
     curator.view.click("#row-0")
     assert curator.view.locator(".sides button").count() == 2
     for part in (".label", ".sides", ".photos", ".deed[name=unsure]", "#chooser"):
         box = curator.view.locator(part).first.bounding_box()
         assert box["y"] >= 56 and box["y"] + box["height"] <= 670, part
-    curator.tab.close()
 
 
 def test_the_supercategories_open_in_sight_beside_the_label(person: Curator) -> None:
@@ -127,13 +118,8 @@ def test_the_parts_of_the_bar_stay_apart(wide: Curator, width: int) -> None:
 
 
 @pytest.fixture
-def wide(chromium: Any, tables: dict[str, Any], tmp_path: Path) -> Iterator[Curator]:
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path), encoding="utf-8")
-    curator = Curator(chromium, page, viewport={"width": 1440, "height": 900})
-    yield curator
-    assert curator.was_quiet(), (curator.asked, curator.said)
-    curator.tab.close()
+def wide(visit: Visit, tables: dict[str, Any], tmp_path: Path) -> Curator:
+    return visit(write_page(tables, tmp_path), viewport={"width": 1440, "height": 900})
 
 
 def tree_of(curator: Curator) -> list[dict[str, Any]]:
@@ -201,20 +187,18 @@ def test_the_map_is_a_list_of_groups_of_values(wide: Curator) -> None:
 
 
 def test_a_data_set_without_ids_or_kinds_is_not_said_to_lack_them(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path
+    visit: Visit, tables: dict[str, Any], tmp_path: Path
 ) -> None:
     for name in ("sheet", "taxonomy"):
         tables[name]["kind"] = ""
     tables["sheet"]["key_type"] = "label"
-    page = tmp_path / "review.html"
-    text = render(tables, tmp_path)
-    page.write_text(text.replace('"above":["kind"]', '"above":[]'), encoding="utf-8")
-    curator = Curator(chromium, page, viewport={"width": 1440, "height": 900})
+    page = write_page(tables, tmp_path)
+    page.write_text(page.read_text("utf-8").replace('"above":["kind"]', '"above":[]'), "utf-8")
+    curator = visit(page)
     curator.view.click("#row-0")
     assert "no class id" not in curator.view.inner_text("#panel")
     label = curator.view.get_attribute("#map", "aria-label")
     assert "placed " in label and "no kind" not in label + curator.view.inner_text("#map")
-    curator.tab.close()
 
 
 # By keyboard alone

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,13 +98,18 @@ def photograph(source: Path, count: int) -> pd.DataFrame:
 
 
 def render(
-    tables: dict[str, Any], folder: Path, title: str = "Seven values", decisions: Any = None,
-    **options: Any,
-) -> str:  # fmt: skip
+    tables: dict[str, Any], folder: Path, title: str = "Seven values", **options: Any
+) -> str:
     return render_page(
         **tables, options=ReviewOptions(**options), source=folder / "source", title=title,
-        name="seven", command="hgld review seven.toml --apply review.csv", decisions=decisions,
+        name="seven", command="hgld review seven.toml --apply review.csv",
     )  # fmt: skip
+
+
+def write_page(tables: dict[str, Any], folder: Path, **facts: Any) -> Path:
+    page = folder / "review.html"
+    page.write_text(render(tables, folder, **facts), encoding="utf-8")
+    return page
 
 
 def facts_of(page: str) -> dict[str, Any]:
@@ -224,6 +229,7 @@ class Curator:
     """A person at a browser that asks nobody for anything and complains of nothing."""
 
     def __init__(self, browser: Any, page: Path, **facts: Any) -> None:
+        facts = {"viewport": {"width": 1280, "height": 900}} | facts
         self.tab = browser.new_context(reduced_motion="reduce", **facts)
         self.address, self.asked, self.said = page.resolve().as_uri(), [], list[str]()
         self.open()
@@ -279,14 +285,26 @@ class Curator:
         return asked == {self.address} and self.said == []
 
 
+Visit = Callable[..., Curator]
+
+
 @pytest.fixture
-def curator(chromium: Any, tables: dict[str, Any], tmp_path: Path) -> Iterator[Curator]:
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path), encoding="utf-8")
-    person = Curator(chromium, page, viewport={"width": 1280, "height": 900})
-    yield person
-    assert person.was_quiet(), (person.asked, person.said)
-    person.tab.close()
+def visit(chromium: Any) -> Iterator[Visit]:
+    """Opens a page for a person, who must have been quiet at the end of the test."""
+    people = list[Curator]()
+
+    def visit(page: Path, **facts: Any) -> Curator:
+        people.append(Curator(chromium, page, **facts))
+        return people[-1]
+
+    yield visit
+    for person in people:
+        assert person.was_quiet(), (person.asked, person.said)
+
+
+@pytest.fixture
+def curator(visit: Visit, tables: dict[str, Any], tmp_path: Path) -> Curator:
+    return visit(write_page(tables, tmp_path))
 
 
 def test_without_edits_the_download_is_the_sheet_byte_for_byte(
@@ -406,22 +424,18 @@ def test_a_stale_decision_said_again_is_news(curator: Curator) -> None:
 
 
 def test_a_decision_without_a_value_is_shown_and_kept(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path
+    visit: Visit, tables: dict[str, Any], tmp_path: Path
 ) -> None:
     gone = {**tables["sheet"].iloc[6].to_dict(), "key": "Q99", "instance_of": "", "cluster": -1,
             "supercategory": "inns", "kind": "", "landmarks": 0, "images": 0}  # fmt: skip
-    sheet = pd.concat([tables["sheet"], table_of("review", [gone])], ignore_index=True)
-    page = tmp_path / "review.html"
-    page.write_text(render({**tables, "sheet": sheet}, tmp_path), encoding="utf-8")
-    person = Curator(chromium, page)
+    tables["sheet"] = pd.concat([tables["sheet"], table_of("review", [gone])], ignore_index=True)
+    person = visit(write_page(tables, tmp_path))
     person.view.click("#row-7")
     assert person.text("#panel h2") == "Q99" and person.text("#panel .pill") == "stale"
     assert "No landmark carries this value any more" in person.text(".advice")
     assert person.decisions()["Q99"] == ["keep", "inns", "", ""]
     person.press("u")  # the supercategory is in no taxonomy any more, so it cannot be said again
     assert person.decisions()["Q99"] == ["unsure", "", "", ""]
-    assert person.was_quiet()
-    person.tab.close()
 
 
 def taxonomy_edits(curator: Curator) -> list[list[str]]:
@@ -461,13 +475,11 @@ def test_a_new_supercategory_is_made_from_the_chooser_and_taken(curator: Curator
     [(("group",), ""), (("section", "aisle", "shelf"), "food > bread")],
 )
 def test_the_first_supercategory_of_other_levels_is_named_on_the_page(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path, levels: tuple[str, ...], kind: str
+    visit: Visit, tables: dict[str, Any], tmp_path: Path, levels: tuple[str, ...], kind: str
 ) -> None:
     tables["taxonomy"] = tables["taxonomy"].iloc[:0]
     tables["sheet"] = tables["sheet"].assign(decision="", supercategory="", kind="", suggestion="")
-    page = tmp_path / "review.html"
-    page.write_text(render({**tables, "levels": levels}, tmp_path), encoding="utf-8")
-    curator = Curator(chromium, page, viewport={"width": 1280, "height": 900})
+    curator = visit(write_page({**tables, "levels": levels}, tmp_path))
     hint = curator.view.get_attribute("#chooser", "placeholder")
     assert hint == "Type the name of the first supercategory"
     curator.press("m")
@@ -484,9 +496,7 @@ def test_the_first_supercategory_of_other_levels_is_named_on_the_page(
     curator.view.click("#taxonomy >> text=/^Add$/")
     assert curator.decisions()["Q1"] == ["move", "rolls", kind, ""]
     assert taxonomy_edits(curator) == [["add", "rolls", "", kind, ""]]
-    assert curator.was_quiet(), (curator.asked, curator.said)
     assert curator.view.get_attribute("#chooser", "placeholder") == "Type to choose one of 1"
-    curator.tab.close()
 
 
 def change(curator: Curator, action: str, name: str, into: str = "") -> None:
@@ -575,8 +585,7 @@ def test_edits_of_an_earlier_sheet_are_offered_and_taken_over(
 ) -> None:
     curator.press("K", "d")
     fewer = tables["sheet"].iloc[1:]  # lake is gone, so the sheet is another one
-    page = render({**tables, "sheet": fewer}, tmp_path)
-    (tmp_path / "review.html").write_text(page, encoding="utf-8")
+    write_page({**tables, "sheet": fewer}, tmp_path)
     curator.open()
     assert "keeps 1 edit made on an earlier version" in curator.text("#banner")
     curator.view.click("text=Take over")
@@ -588,10 +597,7 @@ def test_an_edit_that_is_taken_over_keeps_the_base_that_it_was_made_from(
     curator: Curator, tables: dict[str, Any], tmp_path: Path
 ) -> None:
     curator.press("K", "d")
-    later = tables["sheet"].assign(base="newer")
-    (tmp_path / "review.html").write_text(
-        render({**tables, "sheet": later}, tmp_path), encoding="utf-8"
-    )
+    write_page({**tables, "sheet": tables["sheet"].assign(base="newer")}, tmp_path)
     curator.open()
     curator.view.click("text=Take over")
     rows = csv.DictReader(io.StringIO(curator.download().decode("utf-8-sig"), newline=""))
@@ -619,8 +625,8 @@ def test_edits_belong_to_the_sheet_and_the_person_not_to_the_folder(
     curator.press("u")
     name(curator, "Ann")
     assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
-    other = render({**tables, "sheet": tables["sheet"].iloc[1:]}, tmp_path, title="Another")
-    copy.write_text(other, encoding="utf-8")
+    other = write_page({**tables, "sheet": tables["sheet"].iloc[1:]}, tmp_path, title="Another")
+    shutil.copy(other, copy)
     curator.load()  # the sheet of another pipeline, whose page has the same name
     assert curator.view.is_hidden("#edited") and curator.view.is_hidden("#banner")
     curator.asked[:] = [curator.address]
@@ -669,7 +675,7 @@ def test_a_name_is_asked_once_and_signs_the_command(curator: Curator) -> None:
 
 
 def test_the_history_of_a_value_names_who_decided_what_when_and_why(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path
+    visit: Visit, tables: dict[str, Any], tmp_path: Path
 ) -> None:
     made = [
         {"key": "Q5", "key_type": "qid", "decision": "drop", "who": "ann", "when": "2026-01-01"},
@@ -677,16 +683,13 @@ def test_the_history_of_a_value_names_who_decided_what_when_and_why(
          "when": "2026-02-02", "why": "small lakes, too"},
     ]  # fmt: skip
     empty = dict.fromkeys(columns_of("decisions"), "")
-    decisions = pd.DataFrame([empty | row for row in made])
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path, decisions=decisions), encoding="utf-8")
-    person = Curator(chromium, page)
+    tables["decisions"] = pd.DataFrame([empty | row for row in made])
+    person = visit(write_page(tables, tmp_path))
     person.view.click("#row-4")
     lines = person.view.locator(".history li").all_inner_texts()
     assert [" ".join(line.split()) for line in lines] == [
         "keep lake ben, 2026-02-02 small lakes, too", "drop ann, 2026-01-01",
     ]  # fmt: skip
-    person.tab.close()
 
 
 def test_what_the_browser_kept_is_not_trusted(curator: Curator) -> None:
@@ -707,19 +710,13 @@ def test_what_the_browser_kept_is_not_trusted(curator: Curator) -> None:
     }  # fmt: skip
 
 
-def test_a_browser_that_keeps_nothing_says_so_and_works(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path
-) -> None:
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path), encoding="utf-8")
-    person = Curator(chromium, page)
+def test_a_browser_that_keeps_nothing_says_so_and_works(curator: Curator) -> None:
     refuse = "Object.defineProperty(window, 'localStorage', { get() { throw new Error('no'); } })"
-    person.tab.add_init_script(refuse)
-    person.open()
-    assert "keeps nothing" in person.text("#banner")
-    person.press("K")
-    assert person.decisions()["Q1"] == ["keep", "lake", "natural", ""]
-    person.tab.close()
+    curator.tab.add_init_script(refuse)
+    curator.open()
+    assert "keeps nothing" in curator.text("#banner")
+    curator.press("K")
+    assert curator.decisions()["Q1"] == ["keep", "lake", "natural", ""]
 
 
 def test_search_finds_labels_without_their_accents_and_filters_narrow(curator: Curator) -> None:
@@ -762,18 +759,15 @@ def test_the_page_counts_landmarks_as_the_gate_does(curator: Curator) -> None:
 
 
 def test_a_landmark_counts_as_decided_with_all_its_values(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path
+    visit: Visit, tables: dict[str, Any], tmp_path: Path
 ) -> None:
     values = tables["landmark_values"]
     both = values[values["landmark_id"] == 20].assign(class_id="Q1", instance_of="lake")
-    values = pd.concat([values, both], ignore_index=True)
-    page = tmp_path / "review.html"
-    page.write_text(render({**tables, "landmark_values": values}, tmp_path), encoding="utf-8")
-    person = Curator(chromium, page)
+    tables["landmark_values"] = pd.concat([values, both], ignore_index=True)
+    person = visit(write_page(tables, tmp_path))
     assert "19 are open" in person.text("#gate")  # of landmark 20, thing is dropped and lake open
     person.press("K")
     assert "12 are open" in person.text("#gate")
-    person.tab.close()
 
 
 def test_the_map_is_sized_by_images_and_coloured_by_status(curator: Curator) -> None:
@@ -862,30 +856,25 @@ NAMELESS = """() => {
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "light"), (420, "dark")])
 def test_everything_fits_and_has_a_name(
-    chromium: Any, tables: dict[str, Any], tmp_path: Path, width: int, scheme: str
+    visit: Visit, tables: dict[str, Any], tmp_path: Path, width: int, scheme: str
 ) -> None:
-    page = tmp_path / "review.html"
-    page.write_text(render(tables, tmp_path), encoding="utf-8")
     size = {"width": width, "height": 860}
-    person = Curator(chromium, page, viewport=size, color_scheme=scheme)
+    person = visit(write_page(tables, tmp_path), viewport=size, color_scheme=scheme)
     person.view.click("#row-0")
     assert person.view.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    nameless = person.view.evaluate(NAMELESS)
-    assert nameless == []
+    assert person.view.evaluate(NAMELESS) == []
     if width < 900:  # the panel has come up over the list, the decision within reach
         box = person.view.locator(".deed").first.bounding_box()
         assert box["y"] + box["height"] <= 860
-    assert person.was_quiet()
-    person.tab.close()
 
 
 def test_5700_values_are_a_page_in_which_only_what_is_in_sight_is_drawn(
-    chromium: Any, tmp_path: Path
+    visit: Visit, tmp_path: Path
 ) -> None:
     tables = make_tables(5700, tmp_path)
     page = tmp_path / "review.html"
     page.write_text(make_page(tables, tmp_path, page_photos=0), encoding="utf-8")
-    person = Curator(chromium, page, viewport={"width": 1280, "height": 900})
+    person = visit(page)
     assert person.text("#found").startswith("5,700 values")
     assert person.view.locator(".row").count() < 40
     person.view.focus("#list")
@@ -893,8 +882,6 @@ def test_5700_values_are_a_page_in_which_only_what_is_in_sight_is_drawn(
     assert person.view.get_attribute(".row[aria-selected=true]", "id") == "row-0"
     found = person.decisions()
     assert len(found) == 5700 and found["Q5700"][0] == "drop"
-    assert person.was_quiet()
-    person.tab.close()
 
 
 # The page on the road
@@ -953,24 +940,22 @@ def test_the_neighbours_in_the_page_are_those_of_the_clusters(road: Road) -> Non
     assert near == dict(zip(summary["cluster"], summary["nearest"], strict=True))
 
 
-def test_page_run_and_status_agree_on_what_is_open(chromium: Any, road: Road) -> None:
+def test_page_run_and_status_agree_on_what_is_open(visit: Visit, road: Road) -> None:
     run = hgld("run", *road.at).stderr
     facts = "(0.0% of 67 decided, with 0.0% of 629 images; review.min_coverage is 100.0%)"
     assert f"14 values of 67 landmarks are open {facts}" in run
     lines = hgld_without_date("status", *road.at).stdout.splitlines()
     assert f"review    waiting  14 values of 67 landmarks are open {facts}" in lines
-    person = Curator(chromium, road.page)
+    person = visit(road.page)
     assert person.text("#share") == "0.0 % of images, 0.0 % of landmarks"
-    assert "of the 67 landmarks are decided, with all their values; 67 are open" in person.text(
-        "#gate"
-    )
-    person.tab.close()
+    gate = person.text("#gate")
+    assert "of the 67 landmarks are decided, with all their values; 67 are open" in gate
 
 
 def test_decisions_made_in_the_page_are_applied_by_the_command_that_it_shows(
-    chromium: Any, road: Road, tmp_path: Path
+    visit: Visit, road: Road, tmp_path: Path
 ) -> None:
-    person = Curator(chromium, road.page)
+    person = visit(road.page)
     first = person.text("#panel h2")
     person.press("m")
     person.type("windm")
@@ -979,8 +964,6 @@ def test_decisions_made_in_the_page_are_applied_by_the_command_that_it_shows(
     sheet.write_bytes(person.download())
     command = person.view.evaluate("document.querySelector('#saved pre').textContent")
     assert command == f"hgld review {' '.join(road.at)} --apply review.csv"
-    assert person.was_quiet()
-    person.tab.close()
     done = hgld(*command.split()[1:-1], str(sheet), "--set", 'review.who="Ann"')
     assert done.returncode == 20 and "2 decisions added" in done.stderr, done.stderr
     labels = pd.read_csv(road.work / "clusters.csv").set_index("class_id")["instance_of"]
@@ -992,17 +975,16 @@ def test_decisions_made_in_the_page_are_applied_by_the_command_that_it_shows(
 
 
 def test_a_block_goes_with_the_sheet_as_an_entry_of_its_own(
-    chromium: Any, road: Road, tmp_path: Path
+    visit: Visit, road: Road, tmp_path: Path
 ) -> None:
     fresh = Road(Path(shutil.copytree(road.folder, tmp_path / "road")))
     hgld("review", *fresh.at, "--html", "--set", "review.sure=0.2")
-    person = Curator(chromium, fresh.page)
+    person = visit(fresh.page)
     person.press("d")
     person.view.wait_for_selector("#sure-ones:visible")
     person.press("S", "Enter")
     sheet = tmp_path / "review.csv"
     sheet.write_bytes(person.download())
-    person.tab.close()
     done = hgld("review", *fresh.at, "--apply", str(sheet), "--set", 'review.who="Ann"')
     assert done.returncode in (0, 20), done.stderr
     log = json.loads(hgld_without_date("reviews", "log", *fresh.at, "--json").stdout)
@@ -1036,7 +1018,7 @@ def test_only_photos_that_may_be_exported_are_shown(road: Road) -> None:
 
 
 def test_a_blind_page_shows_no_suggestion_and_saves_a_blind_copy(
-    chromium: Any, road: Road, tmp_path: Path
+    visit: Visit, road: Road, tmp_path: Path
 ) -> None:
     page = tmp_path / "ann.html"
     made = hgld_without_date("reviews", "blind", *road.at, "-o", str(page), "--seed", "1", "--html")
@@ -1045,7 +1027,7 @@ def test_a_blind_page_shows_no_suggestion_and_saves_a_blind_copy(
     hgld_without_date(
         "reviews", "blind", *road.at, "-o", str(sheet), "--seed", "1", "--no-hints"
     )  # fmt: skip
-    person = Curator(chromium, page)
+    person = visit(page)
     assert person.text("#help h2") == "Who decides?"
     person.press("Escape")
     assert not [name for name in facts_of(page.read_text("utf-8"))["columns"] if "suggest" in name]
@@ -1063,14 +1045,12 @@ def test_a_blind_page_shows_no_suggestion_and_saves_a_blind_copy(
     assert [name for name in copy["decision"] if name] == ["drop", "keep"]
     command = person.view.evaluate("document.querySelector('#saved pre').textContent")
     assert command.startswith("hgld reviews agree ann.csv OTHER.csv --taxonomy ")
-    assert person.was_quiet()
-    person.tab.close()
 
 
 def test_a_comment_goes_with_the_sheet_into_the_thread(
-    chromium: Any, road: Road, tmp_path: Path
+    visit: Visit, road: Road, tmp_path: Path
 ) -> None:
-    person = Curator(chromium, road.page)
+    person = visit(road.page)
     person.press("c")
     person.type("a mine,  or =1+1?")
     person.load()
@@ -1078,7 +1058,6 @@ def test_a_comment_goes_with_the_sheet_into_the_thread(
     key = person.text(".facts a")
     sheet = tmp_path / "review.csv"
     sheet.write_bytes(person.download())
-    person.tab.close()
     for _ in range(2):  # applied twice, said once
         done = hgld("review", *road.at, "--apply", str(sheet), "--set", "review.who=Ann")
         assert done.returncode == 20, done.stderr
@@ -1090,14 +1069,13 @@ def test_a_comment_goes_with_the_sheet_into_the_thread(
         f"{key}  2026-01-01  Ann: a mine, or =1+1?", f"{key}  2026-01-01  Ben: a quarry",
     ]  # fmt: skip
     hgld("review", *road.at, "--html")
-    person = Curator(chromium, road.page)
+    person = visit(road.page)
     person.view.click(".chip:has-text('commented')")
     assert person.text("#found").startswith("1 value of 14")
     lines = person.view.locator(".part:has(#comment) li").all_inner_texts()
     assert [" ".join(line.split()) for line in lines] == [
         "Ann 2026-01-01 a mine, or =1+1?", "Ben 2026-01-01 a quarry",
     ]  # fmt: skip
-    person.tab.close()
 
 
 def test_a_comment_names_its_value(road: Road) -> None:
