@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from hgld.config import EvaluateOptions, RunOptions
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.evaluate import evaluate_models
+from hgld.evaluate.embeddings import EmbeddingStore
+from hgld.evaluate.models import find_models
 from hgld.evaluate.ranking import rank_sides
+from hgld.evaluate.sides import Shards
 from hgld.model import load_model
 from hgld.model.transforms import evaluation_transform
 from hgld.ranking.metrics import cpcc
@@ -324,6 +327,18 @@ def test_what_is_kept_of_other_models_goes(
     evaluate()
     assert len(set((tmp_path / "state" / "embeddings").iterdir()) & kept) == 1 < len(kept)
     assert [path.name for path in (tmp_path / "ranked").iterdir()] == ["plain.npz"]
+
+
+def test_what_is_kept_of_replaced_shards_goes_and_of_other_splits_stays(
+    evaluate: Evaluate, shards: Path, models: Path, tmp_path: Path
+) -> None:
+    evaluate()
+    store = EmbeddingStore(tmp_path / "state", EvaluateOptions())
+    store.embed(find_models({}, models)[0], [Shards.read(shards).side("train")])
+    kept = {*(tmp_path / "state" / "embeddings").rglob("*.npy")}
+    next(iter(kept)).with_stem("0" * 32).write_bytes(b"of a shard that was replaced")
+    evaluate()
+    assert {*(tmp_path / "state" / "embeddings").rglob("*.npy")} == kept
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ hash of its bytes, the model and the images; a damaged or misplaced file is comp
 import io
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -46,6 +46,7 @@ from hgld.tasks import map_tasks, say, track
 
 REVISION = 3  # increase when the same model and shard give other embeddings than before
 TOGETHER = 8  # batch size of one thread
+TEXTS = "names-"  # start of the names of files of class names
 _keeping = WeakKeyDictionary[torch.nn.Module, bool]()  # networks of a user that take turns
 
 
@@ -89,12 +90,16 @@ class EmbeddingStore:
         tasks = self._tasks(model, self._key(model), side)
         return (task.rows for task in tasks if not task.is_done())
 
-    def keep_only(self, models: Sequence[Model]) -> None:
-        """Remove the embeddings of other models."""
+    def keep_only(self, models: Sequence[Model], sides: Iterable[Side] = ()) -> None:
+        """Remove the embeddings of other models and, if sides are given, of all other images."""
         kept = {self._folder(self._key(model)).name for model in models if model.kind != "given"}
+        keys = {part.key for side in sides for part in side.parts()}
         for path in (self.state / "embeddings").glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)
+            for file in path.glob("*.npy") if keys else ():
+                if file.stem not in keys and not file.stem.startswith(TEXTS):
+                    file.unlink()
 
     def _key(self, model: Model) -> str:
         precision = self.options.precision
@@ -106,7 +111,7 @@ class EmbeddingStore:
     def _texts(self, model: Model, key: str, side: Side) -> MappedVectors:
         """Return the (N, D) embeddings of class names, computed in this process on first use."""
         of_texts = repr((tuple(side.names), tuple(self.options.prompts)))
-        name = f"names-{sha256(of_texts.encode()).hexdigest()[:32]}"
+        name = f"{TEXTS}{sha256(of_texts.encode()).hexdigest()[:32]}"
         path, holds = self._folder(key) / f"{name}.npy", f"{REVISION} {key} {name}"
         vectors = map_sealed(path, holds)
         if vectors is None:

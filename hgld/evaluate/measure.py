@@ -158,8 +158,8 @@ class _Evaluation:
         """Return the report and the values of each query; write rankings to ``out``."""
         models = find_models(self.options.models, runs)
         store = EmbeddingStore(state, self.options)
-        # Embeddings of models that are gone would fill the disk.
-        store.keep_only(models)
+        # Embeddings of models and shards that are gone would fill the disk.
+        store.keep_only(models, map(self.shards.side, self.shards.splits))
         record_models(state, models)
         kept = {f"{model.name}.npz" for model in models}
         if self.official is not None:
