@@ -159,7 +159,8 @@ class _Evaluation:
         models = find_models(self.options.models, runs)
         store = EmbeddingStore(state, self.options)
         # Embeddings of models and shards that are gone would fill the disk.
-        store.keep_only(models, map(self.shards.side, self.shards.splits))
+        others = self.official.sides if self.official else ()
+        store.keep_only(models, [*map(self.shards.side, self.shards.splits), *others])
         record_models(state, models)
         kept = {f"{model.name}.npz" for model in models}
         if self.official is not None:

@@ -178,6 +178,17 @@ def test_the_report_counts_both_galleries(world: World) -> None:
     }
 
 
+def test_photos_outside_the_shards_are_embedded_once(world: World) -> None:
+    def kept() -> dict[str, int]:
+        files = (world.folder / "state").rglob("*.npy")
+        return {file.name: file.stat().st_mtime_ns for file in files}
+
+    world.evaluate()
+    found = kept()
+    world.evaluate()
+    assert kept() == found and found
+
+
 def test_the_submission_is_the_whole_ranking_in_kaggles_form(world: World) -> None:
     world.evaluate()
     lines = (world.folder / "ranked" / "plain.submission.csv").read_text().splitlines()
