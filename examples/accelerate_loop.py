@@ -1,6 +1,8 @@
 """Train with Accelerate on exact batches, and resume in the middle of an epoch.
 
 accelerate launch examples/accelerate_loop.py work/quickstart/shards [STATE]
+
+STATE is a folder that main(..., save=STATE) wrote.
 """
 
 import sys

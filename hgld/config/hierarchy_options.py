@@ -313,8 +313,8 @@ class LabelOptions(Options):
 
     in_source: ClassVar[frozenset[str]] = frozenset({"train_csv", "index_csv"})
     source: Literal["decisions", "published", "folder", "native"] = "decisions"
-    """Origin of the hierarchy: reviewed decisions, published CSVs, the CSV of a folder, or the
-    files of SOP, iNaturalist, CUB or DyML ("native")."""
+    """Origin of the hierarchy: reviewed decisions, GLDv2's published CSVs, the CSV of a folder, or
+    the files of a data set as published, such as SOP or DyML ("native")."""
     train_csv: str = "metadata/train_label_to_hierarchical.csv"
     """Published labels of the train landmarks."""
     index_csv: str = "ground_truth/index_label_to_hierarchical.csv"
