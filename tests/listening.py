@@ -1,10 +1,19 @@
-"""A listener that remembers what a run did."""
+"""Listeners that remember what a run did, and what code said."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from hgld.pipeline.run import Summary
 from hgld.pipeline.stages import Stage
+from hgld.tasks import watched_by
+
+
+@contextmanager
+def heard() -> Iterator[list[str]]:
+    """Yield a list to which each notice inside the block is added."""
+    notices = list[str]()
+    with watched_by(None, notices.append):
+        yield notices
 
 
 class Notes:

@@ -18,6 +18,7 @@ from hgld.review.annotations import (
     read_annotations,
 )
 from hgld.tasks import watched_by
+from tests.listening import heard
 
 AB = ("a", "b")
 
@@ -175,8 +176,7 @@ def test_another_kind_alone_is_a_disagreement_too() -> None:
 def test_a_kind_that_is_left_to_the_taxonomy_is_not_measured_until_it_is_filled_in() -> None:
     a = {key: said(key, "x", kind="") for key in ("v0", "v1")} | {"v2": said("v2", "drop")}
     b = {"v0": said("v0", "X"), "v1": said("v1", "y", kind="natural"), "v2": said("v2", "drop")}
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         found = measure_agreement(a, b, AB)
     assert measure_of(found, "kind")["agreement"] == 1.0  # of v2 alone
     assert notes[0].startswith("kind: 2 of 3 values are left out")

@@ -6,7 +6,7 @@ import pytest
 from hgld.artifacts import columns_of, table_of
 from hgld.config import CleanOptions, SourceOptions, StageContext
 from hgld.hierarchy.clean import clean_values
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 Rows = list[list[Any]]
 
@@ -200,8 +200,7 @@ def test_what_each_step_leaves_is_told_beside_the_papers_numbers(context: StageC
         (1, "Q2", "castle"), (1, "Q3", "museum"), (2, "Q4167836", "Wikimedia category"),
         (3, "Q4", "lake"), (3, "Q5", "pond", "normal", "index"),
     )  # fmt: skip
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         clean(table, context)
     assert said == [FUNNEL]
     assert max(map(len, FUNNEL.splitlines())) <= 64  # a note's head takes the other 16 columns
@@ -210,8 +209,7 @@ def test_what_each_step_leaves_is_told_beside_the_papers_numbers(context: StageC
 def test_a_set_that_is_not_the_papers_is_told_alone(context: StageContext) -> None:
     folder = SourceOptions(kind="folder", folder=context.source.folder)
     alone = StageContext(context.now, context.state, folder, context.labels)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         clean(TWO, alone)
     assert said[0].splitlines()[0].split() == ["train", "index"]
     assert said[0].splitlines()[-2].split() == ["distinct", "values", "2"]

@@ -11,9 +11,9 @@ from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape import client as client_module
 from hgld.hierarchy.scrape.answers import read_items
 from hgld.hierarchy.scrape.client import ApiClient, on_this_machine, user_agent
-from hgld.tasks import watched_by
 from tests.drip import dripping
 from tests.hierarchy.small_wiki import Fault, Wiki
+from tests.listening import heard
 
 CONTACT = "someone@example.org"
 OPTIONS = ScrapeOptions(contact=CONTACT)
@@ -118,8 +118,7 @@ def test_a_server_that_is_not_there_is_a_resumable_stop() -> None:
 
 def test_each_pause_is_told_with_its_reason_attempt_and_length(wiki: Wiki, client: Client) -> None:
     wiki.faults = [Fault(500), Fault(429, "slow down", {"Retry-After": "37"}), Fault(500)]
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         client.entity(wiki)
     assert said[0] == "127.0.0.1: HTTP 500; attempt 2 in 1 s"
     assert said[1] == f"127.0.0.1: HTTP 429; attempt 3 in {client.pauses[1]:.0f} s"
@@ -218,10 +217,9 @@ def test_only_this_machine_is_not_paced(url: str, here: bool) -> None:
 def test_a_server_that_stays_busy_is_told_with_how_long(wiki: Wiki) -> None:
     minutes = count(0.0, 60.0)  # one at each look at the clock
     wiki.faults = [Fault(429, "", {"Retry-After": "1"})] * 3
-    said: list[str] = []
     with (
         Client(clock=lambda: next(minutes)) as client,
-        watched_by(None, said.append),
+        heard() as said,
     ):
         client.entity(wiki)
     assert ["busy" in line for line in said] == [False, True, True]
@@ -237,8 +235,7 @@ def test_requests_are_counted_with_those_that_failed(wiki: Wiki, client: Client)
 def test_a_warning_of_the_server_is_told_once(wiki: Wiki, client: Client) -> None:
     warned = {"entities": {}, "warnings": {"main": {"warnings": "Unrecognized parameter: x."}}}
     wiki.faults = [Fault(200, json.dumps(warned))] * 2
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         client.entity(wiki)
         client.entity(wiki)
     assert said == ["127.0.0.1 warns: Unrecognized parameter: x."]

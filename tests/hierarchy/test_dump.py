@@ -20,6 +20,7 @@ from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import imagine
 from hgld.tasks import watched_by
 from tests.hierarchy.made_dump import DECOY, Document, write_dumps
+from tests.listening import heard
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -146,8 +147,7 @@ def test_the_dump_is_read_twice_for_topics_and_never_again(
     document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
 ) -> None:
     files = write_dumps(document, tmp_path / "dumps", ".gz")
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         first = bring(landmarks, context, files, "page_props")
         readings = [note for note in notes if ", reading " in note]
         again = bring(landmarks, context, files, "page_props")
@@ -168,8 +168,7 @@ def test_a_stopped_run_reads_only_what_is_left(
 
     with pytest.raises(KeyboardInterrupt), watched_by(stop):
         bring(landmarks, context, files, "page_props")
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         again = bring(landmarks, context, files, "page_props")
     other = StageContext(context.now, tmp_path / "other", context.source, context.labels)
     whole = bring(landmarks, other, files, "page_props")
@@ -266,8 +265,7 @@ def test_newer_dumps_are_read_from_the_start(
     bring(landmarks, context, files, "sitelinks")
     left = {key: entity for key, entity in document["entities"].items() if key != "Q8502"}
     files = write_dumps({**document, "entities": left}, tmp_path / "dumps")
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         values, _ = bring(landmarks, context, files, "sitelinks")
     assert "the dumps are not those of before; they are read from the start" in notes[0]
     assert set(values["instance_of"][values["class_id"] == "Q8502"]) == {"Q8502"}

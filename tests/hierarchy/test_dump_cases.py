@@ -9,8 +9,8 @@ import pytest
 from hgld.artifacts import records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.dump import read_dump
-from hgld.tasks import watched_by
 from tests.hierarchy.made_dump import Document, write_dumps
+from tests.listening import heard
 from tests.mediawiki.cases import Cases, all_cases
 from tests.mediawiki.fill import revision_of
 
@@ -39,8 +39,7 @@ def brought(
         dump_redirects=files["redirect"],
         dump_entities=files["entities"],
     )
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         landmarks = table_of("landmarks", cases.landmarks)
         return *read_dump(landmarks, options=options, context=context), said
 

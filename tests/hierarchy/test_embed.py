@@ -10,7 +10,7 @@ from hgld.config import EmbedOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.embed import embed_values
 from hgld.model import load_text_encoder
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 OPTIONS = EmbedOptions(encoder="offline:minilm", device="cpu")
 VALUES = pd.DataFrame(
@@ -65,8 +65,7 @@ def test_a_table_without_values_is_one_clear_line(context: StageContext) -> None
 
 def test_values_that_the_encoder_cannot_tell_apart_are_named(context: StageContext) -> None:
     values = VALUES.assign(class_id="", instance_of=["熊猫", "茶杯", "Café", "cafe"])
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         embed_values(values, options=OPTIONS, context=context)
     assert len(notes) == 1
     assert notes[0].startswith(
@@ -84,8 +83,7 @@ def test_values_of_one_vector_are_found_across_batches(
     labels: list[str], context: StageContext
 ) -> None:
     values = VALUES.assign(class_id=["Q1", "Q2", "Q3", "Q4"], instance_of=labels)
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         embed_values(values, options=OPTIONS.model_copy(update={"batch_size": 2}), context=context)
     assert len(notes) == 1
     assert f"'{labels[0]}', '{labels[2]}'" in notes[0]

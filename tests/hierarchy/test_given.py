@@ -8,7 +8,7 @@ from hgld.artifacts import columns_of, records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape.saved import read_given, read_names
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 LANDMARKS = table_of(
     "landmarks",
@@ -31,8 +31,7 @@ def given(tmp_path: Path, context: StageContext, text: str, **more: Any) -> Any:
 def test_it_tells_how_many_have_values_and_why_the_others_have_none(
     tmp_path: Path, context: StageContext
 ) -> None:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         given(tmp_path, context, "landmark_id,supercategory\n1,lake\n2,\n")
     assert said == [
         "1 of 4 landmarks have values in the table\n        2 not_in_table\n        1 no_value\n"

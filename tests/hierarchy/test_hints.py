@@ -16,8 +16,8 @@ from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.subclasses import SuperClasses, read_superclasses, walk_up
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import CLASSES, imagine
-from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Wiki, serve
+from tests.listening import heard
 
 LABELS = Path(__file__).parents[2] / "labels"
 LAKE = Root("Q5", "lake", "natural", "lake")
@@ -195,16 +195,14 @@ def test_a_batch_that_was_cut_off_is_asked_for_again_and_the_others_are_kept(
 def test_a_root_of_another_name_is_left_out_and_that_is_said(toy: StageContext) -> None:
     roots = label_file("class_roots")
     labels = roots["label"].where(roots["class_id"] != "Q16970", "church")
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         assert ask_toy(toy, "Q108325", label=labels) == [["Q108325", "human-made", "", 2]]
     assert any("Q16970 is 'church building' in Wikidata, but 'church'" in n for n in notes)
 
 
 def test_many_roots_of_other_names_are_one_note_with_their_number(toy: StageContext) -> None:
     count = len(label_file("class_roots"))
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         assert ask_toy(toy, "Q108325", label=[f"old {i}" for i in range(count)]) == []
     about = [note for note in notes if "another label" in note]
     assert len(about) == 1 and f"class_roots.csv: {count} classes with no hints" in about[0]
@@ -217,8 +215,7 @@ def test_nothing_is_asked_where_no_value_has_an_id(context: StageContext) -> Non
 
 def test_other_sources_give_no_hints_without_a_contact(context: StageContext) -> None:
     tables = values_of("Q108325"), label_file("taxonomy"), label_file("class_roots")
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         found = hint_nothing(*tables, options=HintOptions(), context=context)
     assert all(table.empty for table in found)
     assert notes == ["no hints: Wikidata is not asked without scrape.contact"]

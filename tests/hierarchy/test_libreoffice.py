@@ -17,7 +17,7 @@ from hgld.review.apply import apply_sheets
 from hgld.review.sheets import list_values
 from hgld.review.spreadsheet import read_files
 from hgld.review.workbook import write_workbook
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 OFFICE = shutil.which("soffice")
 LABELS = (
@@ -83,8 +83,7 @@ def filled(folder: Path) -> Path:
 
 def applied(path: Path) -> tuple[dict[str, tuple[str, ...]], list[str]]:
     """What the sheet decides by key, and what is said about it."""
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         after = apply_sheets(
             read_files([path]), CLUSTERS, Vectors(list(LABELS), np.eye(len(LABELS)), {}),
             TAXONOMY, NONE, table_of("cluster_edits", []), NO_HINTS, who="a", when="2026-11-21",

@@ -6,7 +6,7 @@ from hgld.config import ScrapeOptions
 from hgld.errors import Resumable
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.wikimedia import Progress
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 
 class Clock:
@@ -21,8 +21,7 @@ class Clock:
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    lines: list[str] = []
-    with watched_by(None, lines.append):
+    with heard() as lines:
         yield lines
 
 

@@ -9,7 +9,7 @@ from hgld.artifacts import columns_of, table_of
 from hgld.config import LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label import read_published
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
 CUT = "landmark_id,hierarchical_label,natural_or_human_made\n"
@@ -72,8 +72,7 @@ def test_blank_labels_are_no_labels(tmp_path: Path, context: StageContext) -> No
 
 
 def test_the_stage_says_what_it_read(tmp_path: Path, context: StageContext) -> None:
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         read(tmp_path, context, CUT + "1,lake ,natural\n2, ,natural\n", "")
     assert notes == [
         "train.csv:\n"

@@ -18,7 +18,7 @@ from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import Taxonomy, TaxonomyEdit
 from hgld.review.undo import undo_decisions, undo_entry
 from hgld.review.values import followed
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 Row = dict[str, str]
 CLUSTERS = table_of("clusters", [
@@ -238,8 +238,7 @@ def test_a_sheet_from_between_a_rename_and_its_undo_has_no_older_decision(again:
         )
     (row,) = (row for row in records(sheet) if row["key"] == "Q1")
     row = {name: "" if cell != cell else str(cell) for name, cell in row.items()}
-    notices = list[str]()
-    with watched_by(None, notices.append):
+    with heard() as notices:
         applied = apply_sheets(
             {Path(__file__): [Sheet("old.csv", list(row), [SheetRow(2, row)])]}, CLUSTERS,
             Vectors(["Q1", "Q2"], np.eye(2), {}), taxonomy, decisions, NO_EDITS, NO_HINTS,

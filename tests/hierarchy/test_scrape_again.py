@@ -8,9 +8,9 @@ import pytest
 
 from hgld.config import StageContext
 from hgld.errors import Resumable
-from hgld.tasks import watched_by
 from tests.hierarchy.scraping import landmarks, scraped
 from tests.hierarchy.small_wiki import Fault, Wiki, statement
+from tests.listening import heard
 
 NAMES = ["Church", "Gone", "Bare", "Silent", "Category", "Soft", "Bad[title]"]
 
@@ -112,8 +112,7 @@ def test_a_refresh_that_was_stopped_goes_on_and_starts_no_second_one(
     with pytest.raises(Resumable):
         outcome(world, context, retry="misses", batch_size=2)
     first = asked(world)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         assert outcome(world, context, retry=retry)["Gone"] == "church building"
     assert said[0] == "a refresh that was stopped on the way goes on"
     assert first and "Category:Church" not in asked(world)

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from hgld.config import StageContext
-from hgld.tasks import watched_by
 from tests.hierarchy.scraping import landmarks, scraped
 from tests.hierarchy.small_wiki import Wiki, statement
+from tests.listening import heard
 
 FULL_SIZE = 203_094
 AT_MOST = 9_000
@@ -44,8 +44,7 @@ def part(wiki: Wiki) -> pd.DataFrame:
 def test_the_full_size_stays_below_its_number_of_requests(
     wiki: Wiki, part: pd.DataFrame, context: StageContext
 ) -> None:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         instance_of, misses = scraped(wiki, part, context)
     labelled = instance_of["landmark_id"].nunique()
     assert labelled + len(misses) == len(part)

@@ -19,8 +19,8 @@ from hgld.hierarchy.decisions import row_id
 from hgld.review.apply import apply_sheets
 from hgld.review.row_base import evidence_of
 from hgld.review.spreadsheet import SheetRow, read_files
-from hgld.tasks import watched_by
 from tests.hierarchy.test_decisions import in_a_row
+from tests.listening import heard
 
 TAXONOMY = table_of(
     "taxonomy",
@@ -288,8 +288,7 @@ def test_an_empty_file_is_told(text: str, tmp_path: Path) -> None:
 
 def notes_of(folder: Path, data: str | bytes) -> tuple[list[list[str]], list[str]]:
     """What is applied, and what is said about it."""
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         return short(apply(folder, data)), notes
 
 

@@ -13,7 +13,7 @@ from hgld.errors import HgldError, Resumable, UsageError
 from hgld.hierarchy.scrape.answers import Item, Page, Statement, WikiClass
 from hgld.hierarchy.scrape.route import Redirect
 from hgld.hierarchy.scrape.store import FactStore, open_store
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 ITEM = Item("Q2", 7, (Statement(0, "Q16970", "normal", "{}"),), "Q3")
 
@@ -180,7 +180,7 @@ def cells(path: Path, question: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def test_every_changed_bit_of_a_fact_is_noticed_and_asked_for_again(tmp_path: Path) -> None:
-    path, said = tmp_path / "s", list[str]()
+    path = tmp_path / "s"
     with open_store(path, "wiki") as store:
         store.add({"Q1": ITEM})
     ((text, digest),) = cells(path, "SELECT fact, digest FROM facts")
@@ -194,10 +194,7 @@ def test_every_changed_bit_of_a_fact_is_noticed_and_asked_for_again(tmp_path: Pa
     connection.close()
     cells(path, "INSERT INTO facts VALUES ('Item', 'Q999', ?, 0, ?, 0)", text, digest)  # another's
     cells(path, "INSERT INTO facts VALUES ('Item', 'Q998', CAST(x'ff' AS TEXT), 0, ?, 0)", digest)
-    with (
-        watched_by(None, said.append),
-        open_store(path, "wiki") as store,
-    ):
+    with heard() as said, open_store(path, "wiki") as store:
         assert store.load(Item, [f"Q{i}" for i in range(1000)]) == {}
     assert said == [f"{path}: {len(text) + 2} damaged facts, asked for again"]
     assert cells(path, "SELECT count(*) FROM facts") == [(0,)]

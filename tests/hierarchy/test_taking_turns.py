@@ -14,8 +14,8 @@ from hgld.config import ScrapeOptions
 from hgld.errors import HgldError, Resumable
 from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
 from hgld.hierarchy.scrape.pacer import Pacer, turn_file
-from hgld.tasks import watched_by
 from tests.hierarchy.small_wiki import Fault, Wiki
+from tests.listening import heard
 from tests.warm import Command, hgld
 
 OPTIONS = ScrapeOptions(contact="a@example.org")
@@ -115,7 +115,6 @@ def test_a_long_pause_is_kept_by_a_command_that_is_run_too_early(wiki: Wiki) -> 
 def test_a_pause_that_is_left_over_is_told_and_kept(wiki: Wiki) -> None:
     now = [1000.0]
     clock = partial(now.__getitem__, 0)
-    said: list[str] = []
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
@@ -123,7 +122,7 @@ def test_a_pause_that_is_left_over_is_told_and_kept(wiki: Wiki) -> None:
     Pacer(3, clock=clock).hold_back(120)
     with (
         ApiClient(OPTIONS, sleep=sleep, clock=clock) as client,
-        watched_by(None, said.append),
+        heard() as said,
     ):
         client.ask(wiki.paced_url, "query", QUESTION)
     assert (said, now[0]) == (["0.0.0.0: a pause that was asked for lasts for 2 min more"], 1120)

@@ -12,8 +12,8 @@ from hgld.errors import InvalidData
 from hgld.hierarchy.class_tree import cut_tree, paths_of_tree, taxonomy_of_tree, tree_of_paths
 from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
 from hgld.shards.classes import number_classes
-from hgld.tasks import watched_by
 from tests.in_process import Printed, hgld
+from tests.listening import heard
 
 LEVELS = ("section", "aisle", "shelf", "class")
 PATHS = {
@@ -130,9 +130,8 @@ def test_newick_quotes_what_other_programs_read_as_a_quote_or_an_escape(tmp_path
 def test_only_the_first_of_several_newick_trees_is_read_and_that_is_reported(
     tmp_path: Path,
 ) -> None:
-    said: list[str] = []
     (tmp_path / "x.nwk").write_text("(pug,cat)animal;\n(pug,(cat))animal; [end]\n")
-    with watched_by(None, said.append):
+    with heard() as said:
         assert len(read_tree(tmp_path / "x.nwk")) == 3
     assert said == ["there are several Newick trees; only the first one is read"]
 

@@ -27,6 +27,7 @@ from hgld.sources.fetch import (
 )
 from hgld.tasks import Label, watched_by
 from tests.drip import dripping
+from tests.listening import heard
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import folder_of
 from tests.sources.small_disk import asked_of_read_only, small_disk
@@ -168,8 +169,8 @@ def test_a_run_that_gave_up_is_resumed_by_the_next(site: Site) -> None:
 
 
 def test_a_file_without_md5_whose_length_no_one_states_is_named_in_a_note(site: Site) -> None:
-    site.files.lengths, notes = False, []
-    with watched_by(None, notes.append):
+    site.files.lengths = False
+    with heard() as notes:
         site.fetch()
     (note,) = [note for note in notes if "states neither length nor MD5" in note]
     assert note.startswith(f"{site.url}meta/train.csv: ")

@@ -11,7 +11,7 @@ from hgld.artifacts import ARTIFACTS
 from hgld.config import CollectOptions, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.folder import collect, read_hierarchy
-from hgld.tasks import watched_by
+from tests.listening import heard
 from tests.sources.made_set import checked
 
 LABELS = (
@@ -179,8 +179,7 @@ def test_a_share_beside_a_column_split_is_refused(context: StageContext) -> None
 
 
 def test_collect_reports_the_sizes_of_the_splits(context: StageContext) -> None:
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         collected(context, write_folder(context))
     assert notes == [
         "train: 2 classes, 2 images; evaluation: 1 class, 1 image; index: 1 class, 1 image"
@@ -360,8 +359,7 @@ def test_names_that_look_the_same_are_refused(name: str, twin: str, context: Sta
 
 
 def landmarks_and_notices(context: StageContext, folder: Path) -> tuple[pd.DataFrame, list[str]]:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         landmarks, *_ = collected(context, folder)
     return landmarks, said
 
@@ -513,8 +511,7 @@ def test_class_folders_without_an_image_are_listed_and_named(
     context, folder = sub_folders(context, *files)
     (folder / "puma").mkdir()
     (folder / ".cache").mkdir()
-    notes = list[str]()
-    with watched_by(None, notes.append):
+    with heard() as notes:
         landmarks, _, _, dropped = collected(context, folder)
     assert set(landmarks["name"]) == {"elk"}
     rows = dropped[["image_id", "reason"]].to_numpy().tolist()
@@ -527,8 +524,7 @@ def test_class_folders_without_an_image_are_listed_and_named(
 def test_classes_whose_files_are_all_missing_are_named(context: StageContext) -> None:
     rows = "".join(f"birds/{name}.jpg,O,F,{name},train,\n" for name in "abcde")
     folder = write_folder(context, LABELS + rows, extra="e")
-    notes = list[str]()
-    with watched_by(None, notes.append):
+    with heard() as notes:
         *_, dropped = collected(context, folder)
     assert len(dropped) == 4
     named = "no image of 4 classes: 'a', 'b', 'c', 1 more"

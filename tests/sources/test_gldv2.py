@@ -10,7 +10,7 @@ from hgld.config import CollectOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources import gldv2
 from hgld.sources.gldv2 import collect, name_landmark
-from hgld.tasks import watched_by
+from tests.listening import heard
 from tests.sources.made_set import (
     FILES,
     OPTIONS,
@@ -311,8 +311,7 @@ def test_a_name_is_the_title_of_the_category(url: str, name: str) -> None:
 def test_relevant_ids_of_no_index_image_are_printed(context: StageContext) -> None:
     cut = FILES["solution.csv"].replace("c3,b1,", "c3,b1 b,")
     write_set(folder_of(context), solution__csv=cut)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         collected(context)
     assert "1 relevant ids are those of no index image, such as 'b' in row 4" in "".join(said)
 
@@ -373,8 +372,7 @@ def test_ids_of_a_list_that_are_of_no_image_are_reported(
 ) -> None:
     write_set(folder_of(context))
     (tmp_path / "list.csv").write_text(content)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         collected(context, options(exclude=(tmp_path / "list.csv",)))
     assert f"list.csv: {says}" in said[0]
 

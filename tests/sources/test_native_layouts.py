@@ -29,8 +29,7 @@ from hgld.shards.index import read_index
 from hgld.shards.write import export_shards
 from hgld.sources.native import collect, read_hierarchy
 from hgld.sources.native.dyml import read_glued
-from hgld.tasks import watched_by
-from tests.listening import Notes
+from tests.listening import Notes, heard
 from tests.sources.made_set import checked, folder_of
 from tests.sources.native_sets import (
     photo,
@@ -807,8 +806,7 @@ def test_ids_of_a_list_that_are_of_no_training_photo_are_reported(
     folder = write_sop(tmp_path)
     listed = f"image_id\ncoffee_maker_final/111085100005_0.JPG\n{more}"
     (tmp_path / "list.csv").write_text(listed)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         collected(of("sop", folder), exclude=[str(tmp_path / "list.csv")])
     assert f"list.csv: {says}" in said[0]
 
@@ -821,17 +819,17 @@ def test_a_sheet_of_classes_is_refused_since_it_names_no_images(tmp_path: Path) 
 
 
 def test_a_sheet_with_decisions_leaves_out_what_a_person_drops(tmp_path: Path) -> None:
-    folder, sheet, said = write_sop(tmp_path), tmp_path / "suspects.csv", []
-    first, second = sorted(collected(of("sop", folder))[1].query("split == 'train'")["image_id"])[
-        :2
-    ]
+    folder, sheet = write_sop(tmp_path), tmp_path / "suspects.csv"
+    trained = collected(of("sop", folder))[1].query("split == 'train'")["image_id"]
+    first, second = sorted(trained)[:2]
 
     def dropped(decision: str) -> list[str]:
         sheet.write_text(f"decision,image_id\n{decision},{first}\n,{second}\n")
-        with watched_by(None, said.append):
-            return list(collected(of("sop", folder), exclude=[str(sheet)])[3]["image_id"])
+        return list(collected(of("sop", folder), exclude=[str(sheet)])[3]["image_id"])
 
-    assert dropped("") == [] and "no training image of this data set with drop in" in said[0]
+    with heard() as said:
+        assert dropped("") == []
+    assert "no training image of this data set with drop in" in said[0]
     assert dropped("Drop") == [first]
     with pytest.raises(
         InvalidData, match=r"suspects\.csv row 2: the decision is 'wrong'; expected dr"
