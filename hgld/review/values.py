@@ -150,10 +150,10 @@ def _completed(row: SheetRow, columns: Collection[str], value: Value | None) -> 
     return replace(row, cells={**row.cells, **cells})
 
 
-def _shown(base: Base, value: Value) -> Decision | None:
+def _shown(base: Base, value: Value | None) -> Decision | None:
     """Return the decision that the row was written from; without a base, the one in force."""
-    if not base:
-        return value.in_force
+    if value is None or not base:
+        return value.in_force if value else None
     return in_force([decision for decision in value.history if decision.id in base.heads])
 
 
@@ -194,8 +194,7 @@ def _moved(rows: Sequence[SheetRow], values: Mapping[str, Value]) -> str:
     now, was = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for row in rows:
         value, base = values.get(row["key"]), Base.parse(row["base"])
-        shown = _shown(base, value) if value else None
-        one, other = _place(row.cells), _place(cells_of(shown))
+        one, other = _place(row.cells), _place(cells_of(_shown(base, value)))
         if one != other and (base or (one[0] and other[0])):
             now[one] += 1
             was[other] += 1
@@ -292,7 +291,7 @@ def _moved_by_edits(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
 
     After a split, or a rename and an add, the old name is that of another supercategory.
     """
-    shown, name = _shown(base, value) if value else None, row["supercategory"]
+    shown, name = _shown(base, value), row["supercategory"]
     if not (value and shown and name and name.casefold() == shown.supercategory.casefold()):
         return row
     return _as_edited(row, shown, value.history)
@@ -326,7 +325,7 @@ def _with_new_name(
 
 def _without_old_kind(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
     """Return a row without the kind that the sheet had, if its supercategory is another now."""
-    was = cells_of(_shown(base, value) if value else None)
+    was = cells_of(_shown(base, value))
     kept = row["kind"].casefold() == was["kind"].casefold()
     if (
         not (row["decision"] and kept)
