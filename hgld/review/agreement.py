@@ -75,7 +75,7 @@ def measure_agreement(
     Raises:
         InvalidData: the annotators have no decided value in common.
     """
-    keys = [key for key in a if key in b and a[key].decision and b[key].decision]
+    keys = _decided_by_both(a, b)
     if not keys:
         raise InvalidData(f"{names[0]} and {names[1]} have no value that both decided; {MATCHED}")
     done = [{key for key, one in side.items() if one.decision} for side in (a, b)]
@@ -97,6 +97,10 @@ def measure_agreement(
             ),
         ),
     }
+
+
+def _decided_by_both(a: Annotations, b: Annotations) -> list[str]:
+    return [key for key in a if key in b and a[key].decision and b[key].decision]
 
 
 def _measure_all(
@@ -146,8 +150,7 @@ def disagreements(a: Annotations, b: Annotations, names: tuple[str, str]) -> pd.
             },
             "annotators": f"a: {names[0]}; b: {names[1]}",
         }
-        for key in sorted(a)
-        if key in b and a[key].decision and b[key].decision
+        for key in sorted(_decided_by_both(a, b))
         # a kind that one leaves to the taxonomy is ignored
         if any(
             first != second
@@ -365,7 +368,7 @@ def _pair(
 ) -> list[dict[str, Any]]:
     """Return kappa of two annotators, if they have decided values in common."""
     a, b = (sides[name] for name in names)
-    if not any(key in b and a[key].decision and b[key].decision for key in a):
+    if not _decided_by_both(a, b):
         return []
     found = measure_agreement(a, b, names, seed=seed)
     return [
