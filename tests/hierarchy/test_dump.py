@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,18 +57,38 @@ def asked(
         return scrape(landmarks, options=options, context=context)
 
 
-def bring(
-    landmarks: pd.DataFrame, context: StageContext, files: dict[str, Path], items: str, **more: Any
-) -> Tables:
-    options = ScrapeOptions(
-        source="dump",
-        dump_items=files[items],
-        dump_pages=files["page"],
-        dump_redirects=files["redirect"],
-        dump_entities=files["entities"],
-    )
-    options = options.model_copy(update=more)
-    return read_dump(landmarks, options=options, context=context)
+@dataclass
+class Dumps:
+    """Dumps of the made wiki, and the road over them."""
+
+    document: Document
+    landmarks: pd.DataFrame
+    folder: Path
+    context: StageContext
+
+    def write(self, ending: str = "", **parts: Any) -> None:
+        """Write them anew, with some parts of the wiki changed."""
+        self.files = write_dumps({**self.document, **parts}, self.folder, ending)
+
+    def bring(self, items: str = "page_props", **more: Any) -> Tables:
+        options = ScrapeOptions(
+            source="dump",
+            dump_items=self.files[items],
+            dump_pages=self.files["page"],
+            dump_redirects=self.files["redirect"],
+            dump_entities=self.files["entities"],
+        )
+        options = options.model_copy(update=more)
+        return read_dump(self.landmarks, options=options, context=self.context)
+
+
+@pytest.fixture
+def dumps(
+    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
+) -> Dumps:
+    made = Dumps(document, landmarks, tmp_path / "dumps", context)
+    made.write()
+    return made
 
 
 def without_soft(tables: Tables, document: Document) -> tuple[list[Any], list[Any]]:
@@ -90,25 +111,22 @@ def without_soft(tables: Tables, document: Document) -> tuple[list[Any], list[An
 @pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
 @pytest.mark.parametrize("items", ["page_props", "sitelinks"])
 def test_the_same_wiki_gives_the_same_rows(
-    items: str, ending: str, document: Document, landmarks: pd.DataFrame, asked: Tables,
-    tmp_path: Path, context: StageContext,
-) -> None:  # fmt: skip
-    files = write_dumps(document, tmp_path / "dumps", ending)
-    found = bring(landmarks, context, files, items)
-    values, misses = without_soft(found, document)
-    assert (values, misses) == without_soft(asked, document)
+    items: str, ending: str, dumps: Dumps, asked: Tables
+) -> None:
+    dumps.write(ending)
+    values, misses = without_soft(dumps.bring(items), dumps.document)
+    assert (values, misses) == without_soft(asked, dumps.document)
     assert len(values) > 60 and len(misses) > 5
     assert {row[2] for row in misses} >= {"no_page", "no_item", "bad_url", "only_deprecated"}
 
 
-def test_a_soft_redirect_ends_without_an_item(
-    document: Document, tmp_path: Path, context: StageContext
-) -> None:
-    pages = {**document["pages"], "Category:Moved": {"pageid": 1}}
-    files = write_dumps({**document, "pages": pages}, tmp_path / "dumps")
+def test_a_soft_redirect_ends_without_an_item(dumps: Dumps) -> None:
+    pages = {**dumps.document["pages"], "Category:Moved": {"pageid": 1}}
+    dumps.write(pages=pages)
     moved = "http://commons.wikimedia.org/wiki/Category:Moved"
     row = {"split": "train", "landmark_id": 1, "name": "", "commons_url": moved}
-    _, misses = bring(table_of("landmarks", [row]), context, files, "page_props")
+    dumps.landmarks = table_of("landmarks", [row])
+    _, misses = dumps.bring()
     assert misses["reason"].tolist() == ["no_item"]
 
 
@@ -121,45 +139,37 @@ def test_a_soft_redirect_ends_without_an_item(
     ],
 )
 def test_a_title_that_mediawiki_refuses_has_the_reason_that_its_api_gives(
-    name: str, reason: str, document: Document, tmp_path: Path, context: StageContext
+    name: str, reason: str, dumps: Dumps
 ) -> None:
-    files = write_dumps(document, tmp_path / "dumps")
     url = f"http://commons.wikimedia.org/wiki/Category:{name}"
     row = {"split": "train", "landmark_id": 1, "name": "", "commons_url": url}
-    _, misses = bring(table_of("landmarks", [row]), context, files, "page_props")
+    dumps.landmarks = table_of("landmarks", [row])
+    _, misses = dumps.bring()
     found = misses[["reason", "detail"]].to_numpy().tolist()
     assert found == [["bad_url", f"The requested page title {reason}"]]
 
 
-def test_without_pages_a_missing_page_is_one_without_an_item(
-    document: Document, landmarks: pd.DataFrame, asked: Tables, tmp_path: Path,
-    context: StageContext,
-) -> None:  # fmt: skip
-    files = write_dumps(document, tmp_path / "dumps")
+def test_without_pages_a_missing_page_is_one_without_an_item(dumps: Dumps, asked: Tables) -> None:
     none = {"dump_pages": None, "dump_redirects": None}
-    values, misses = bring(landmarks, context, files, "sitelinks", **none)
+    values, misses = dumps.bring("sitelinks", **none)
     assert "no_page" not in set(misses["reason"])
     assert len(values) < len(asked[0])  # redirects are not followed either
     assert len(values) > 60
 
 
-def test_the_dump_is_read_twice_for_topics_and_never_again(
-    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
-) -> None:
-    files = write_dumps(document, tmp_path / "dumps", ".gz")
+def test_the_dump_is_read_twice_for_topics_and_never_again(dumps: Dumps) -> None:
+    dumps.write(".gz")
     with heard() as notes:
-        first = bring(landmarks, context, files, "page_props")
+        first = dumps.bring()
         readings = [note for note in notes if ", reading " in note]
-        again = bring(landmarks, context, files, "page_props")
+        again = dumps.bring()
     assert len(readings) == 2
     assert [note for note in notes if ", reading " in note] == readings
     assert first[0].equals(again[0]) and first[1].equals(again[1])
 
 
-def test_a_stopped_run_reads_only_what_is_left(
-    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
-) -> None:
-    files = write_dumps(document, tmp_path / "dumps", ".gz")
+def test_a_stopped_run_reads_only_what_is_left(dumps: Dumps, tmp_path: Path) -> None:
+    dumps.write(".gz")
 
     def stop(items: Any, label: object, total: int | None, done: int) -> Any:
         if label == "Reading 2":
@@ -167,63 +177,48 @@ def test_a_stopped_run_reads_only_what_is_left(
         return iter(items)
 
     with pytest.raises(KeyboardInterrupt), watched_by(stop):
-        bring(landmarks, context, files, "page_props")
+        dumps.bring()
     with heard() as notes:
-        again = bring(landmarks, context, files, "page_props")
-    other = StageContext(context.now, tmp_path / "other", context.source, context.labels)
-    whole = bring(landmarks, other, files, "page_props")
+        again = dumps.bring()
+    dumps.context = replace(dumps.context, state=tmp_path / "other")
+    whole = dumps.bring()
     assert sum(", reading " in note for note in notes) == 1
     assert again[0].equals(whole[0]) and again[1].equals(whole[1])
 
 
-def test_an_item_or_class_that_is_not_in_the_dump_ends_there(
-    document: Document, landmarks: pd.DataFrame, asked: Tables, tmp_path: Path,
-    context: StageContext,
-) -> None:  # fmt: skip
+def test_an_item_or_class_that_is_not_in_the_dump_ends_there(dumps: Dumps, asked: Tables) -> None:
     gone = asked[0]["item_id"].iloc[0]
-    left = {k: v for k, v in document["entities"].items() if k not in (gone, "Q8502")}
-    files = write_dumps({**document, "entities": left}, tmp_path / "dumps")
-    values, misses = bring(landmarks, context, files, "page_props")
+    left = {k: v for k, v in dumps.document["entities"].items() if k not in (gone, "Q8502")}
+    dumps.write(entities=left)
+    values, misses = dumps.bring()
     assert gone not in set(values["item_id"])
     assert f"item {gone}" in set(misses["detail"][misses["reason"] == "no_item"])
     assert set(values["instance_of"][values["class_id"] == "Q8502"]) == {"Q8502"}
 
 
 @pytest.mark.parametrize("damage", [{"claims": None}, {"labels": None}])
-def test_a_damaged_entity_is_not_a_missing_one(
-    damage: dict[str, Any],
-    tmp_path: Path,
-    document: Document,
-    landmarks: pd.DataFrame,
-    context: StageContext,
-) -> None:
-    entities = {key: {**entity, **damage} for key, entity in document["entities"].items()}
-    files = write_dumps({**document, "entities": entities}, tmp_path / "dumps")
+def test_a_damaged_entity_is_not_a_missing_one(damage: dict[str, Any], dumps: Dumps) -> None:
+    entities = {key: {**entity, **damage} for key, entity in dumps.document["entities"].items()}
+    dumps.write(entities=entities)
     with pytest.raises(InvalidData, match=r"all\.json: entity Q\d+ is damaged; download"):
-        bring(landmarks, context, files, "page_props")
+        dumps.bring()
 
 
-def test_an_item_of_a_page_that_is_no_item_id_is_refused(
-    tmp_path: Path, document: Document, landmarks: pd.DataFrame, context: StageContext
-) -> None:
-    files = write_dumps(document, tmp_path / "dumps")
-    text = (
-        files["page_props"].read_text("utf-8").replace("'wikibase_item','Q", "'wikibase_item','X")
-    )
-    files["page_props"].write_text(text, "utf-8")
+def test_an_item_of_a_page_that_is_no_item_id_is_refused(dumps: Dumps) -> None:
+    path = dumps.files["page_props"]
+    text = path.read_text("utf-8").replace("'wikibase_item','Q", "'wikibase_item','X")
+    path.write_text(text, "utf-8")
     with pytest.raises(InvalidData, match=r"props\.sql: .* expected an id such as Q243"):
-        bring(landmarks, context, files, "page_props")
+        dumps.bring()
 
 
-def test_a_dump_without_revisions_gives_revision_0(
-    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
-) -> None:
+def test_a_dump_without_revisions_gives_revision_0(dumps: Dumps) -> None:
     entities = {
         key: {name: cell for name, cell in entity.items() if name != "lastrevid"}
-        for key, entity in document["entities"].items()
+        for key, entity in dumps.document["entities"].items()
     }
-    files = write_dumps({**document, "entities": entities}, tmp_path / "dumps")
-    values, _ = bring(landmarks, context, files, "page_props")
+    dumps.write(entities=entities)
+    values, _ = dumps.bring()
     assert set(values["revision"]) == {0}
 
 
@@ -258,15 +253,12 @@ def test_rows_on_lines_of_their_own_are_read_as_mariadb_writes_them(tmp_path: Pa
             list(read_rows(tmp_path / "t.sql", ("b",), "x"))
 
 
-def test_newer_dumps_are_read_from_the_start(
-    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
-) -> None:
-    files = write_dumps(document, tmp_path / "dumps")
-    bring(landmarks, context, files, "sitelinks")
-    left = {key: entity for key, entity in document["entities"].items() if key != "Q8502"}
-    files = write_dumps({**document, "entities": left}, tmp_path / "dumps")
+def test_newer_dumps_are_read_from_the_start(dumps: Dumps) -> None:
+    dumps.bring("sitelinks")
+    left = {key: entity for key, entity in dumps.document["entities"].items() if key != "Q8502"}
+    dumps.write(entities=left)
     with heard() as notes:
-        values, _ = bring(landmarks, context, files, "sitelinks")
+        values, _ = dumps.bring("sitelinks")
     assert "the dumps are not those of before; they are read from the start" in notes[0]
     assert set(values["instance_of"][values["class_id"] == "Q8502"]) == {"Q8502"}
 
@@ -335,21 +327,14 @@ def test_files_that_are_no_dumps_are_told(tmp_path: Path) -> None:
         ({"dump_pages": None}, r"scrape\.dump_pages is not set; page_props\.sql names pages"),
     ],
 )
-def test_what_is_not_set_is_told(
-    gone: dict[str, None], message: str, document: Document, landmarks: pd.DataFrame,
-    tmp_path: Path, context: StageContext,
-) -> None:  # fmt: skip
-    files = write_dumps(document, tmp_path / "dumps")
+def test_what_is_not_set_is_told(gone: dict[str, None], message: str, dumps: Dumps) -> None:
     with pytest.raises(UsageError, match=message):
-        bring(landmarks, context, files, "page_props", **gone)
+        dumps.bring(**gone)
 
 
-def test_a_dump_of_another_table_is_told(
-    document: Document, landmarks: pd.DataFrame, tmp_path: Path, context: StageContext
-) -> None:
-    files = write_dumps(document, tmp_path / "dumps")
+def test_a_dump_of_another_table_is_told(dumps: Dumps) -> None:
     with pytest.raises(InvalidData, match="holds table redirect; expected page_props or"):
-        bring(landmarks, context, files, "redirect")
+        dumps.bring("redirect")
 
 
 def test_a_packed_line_without_an_end_is_refused(
