@@ -1,7 +1,7 @@
 import io
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -82,42 +82,40 @@ def commons() -> Iterator[Commons]:
     server.server_close()
 
 
+PhotosOf = Callable[..., CommonsPhotos]
+
+
 @pytest.fixture
-def client() -> Iterator[ApiClient]:
-    with ApiClient(ScrapeOptions(contact="me@example.org"), sleep=lambda _: None) as one:
-        yield one
-
-
-def photos_of(
-    commons: Commons, client: ApiClient, folder: Path, licenses: tuple[str, ...] = ("*",)
-) -> CommonsPhotos:
+def photos_of(commons: Commons, tmp_path: Path) -> Iterator[PhotosOf]:
+    """Makes what looks for the photos of a pond, of some licences."""
     place = {"split": "train", "landmark_id": 7}
     values = [{**place, "order": 0, "class_id": "Q1", "instance_of": "pond"}]
     url = "http://commons.wikimedia.org/wiki/Category:Pond"
     landmarks = [{**place, "name": "Big Pond", "commons_url": url}]
-    return CommonsPhotos(
-        table_of("landmark_values", values),
-        table_of("landmarks", landmarks),
-        client=client,
-        api=commons.url,
-        licenses=licenses,
-        folder=folder,
-        per_value=3,
-    )
+    with ApiClient(ScrapeOptions(contact="me@example.org"), sleep=lambda _: None) as client:
+        yield lambda *licenses: CommonsPhotos(
+            table_of("landmark_values", values),
+            table_of("landmarks", landmarks),
+            client=client,
+            api=commons.url,
+            licenses=licenses or ("*",),
+            folder=tmp_path / "photos",
+            per_value=3,
+        )
 
 
 def test_the_first_photo_of_a_category_is_shown_with_its_credit_and_asked_for_once(
-    commons: Commons, client: ApiClient, tmp_path: Path
+    commons: Commons, photos_of: PhotosOf
 ) -> None:
     commons.add("File:Plan.svg", mime="image/svg+xml")
     commons.add("File:Pond.jpg")
-    (shown,) = photos_of(commons, client, tmp_path).list("Q1")
+    (shown,) = photos_of().list("Q1")
     assert {name: text for name, text in shown.items() if name != "src"} == {
         "landmark": "Big Pond", "title": "Pond.jpg", "byline": "by Ann & Co",
         "url": "https://commons.wikimedia.org/wiki/File:Pond.jpg", "terms": "CC BY-SA 4.0",
         "license_url": f"{CC}/",
     }  # fmt: skip
-    again = photos_of(commons, client, tmp_path)
+    again = photos_of()
     jpeg = again.read(shown["src"].removeprefix("photos/"))
     assert jpeg and Image.open(io.BytesIO(jpeg)).size == (176, 141)
     assert again.list("Q1") == [shown] and again.list("Q2") == []
@@ -125,39 +123,34 @@ def test_the_first_photo_of_a_category_is_shown_with_its_credit_and_asked_for_on
 
 
 def test_a_photo_under_a_licence_that_is_not_permitted_is_not_asked_for(
-    commons: Commons, client: ApiClient, tmp_path: Path
+    commons: Commons, photos_of: PhotosOf
 ) -> None:
     commons.add("File:Closed.jpg", licence="")
     commons.add("File:Pond.jpg", licence="http://creativecommons.org/publicdomain/zero/1.0/deed.en")
-    free = ("https://creativecommons.org/publicdomain/*",)
-    (shown,) = photos_of(commons, client, tmp_path, free).list("Q1")
+    (shown,) = photos_of("https://creativecommons.org/publicdomain/*").list("Q1")
     assert shown["title"] == "Pond.jpg" and commons.asked == ["Category:Pond", "/250px-1.jpg"]
-    assert photos_of(commons, client, tmp_path, ("*/by/*",)).list("Q1") == []
+    assert photos_of("*/by/*").list("Q1") == []
 
 
 def test_a_photo_is_shown_once_its_licence_is_permitted(
-    commons: Commons, client: ApiClient, tmp_path: Path
+    commons: Commons, photos_of: PhotosOf
 ) -> None:
     commons.add("File:Pond.jpg")
-    assert photos_of(commons, client, tmp_path, ("*/zero/*",)).list("Q1") == []
-    (shown,) = photos_of(commons, client, tmp_path, ("*/by-sa/*",)).list("Q1")
+    assert photos_of("*/zero/*").list("Q1") == []
+    (shown,) = photos_of("*/by-sa/*").list("Q1")
     assert shown["title"] == "Pond.jpg"
 
 
-def test_a_thumbnail_elsewhere_is_not_asked_for(
-    commons: Commons, client: ApiClient, tmp_path: Path
-) -> None:
+def test_a_thumbnail_elsewhere_is_not_asked_for(commons: Commons, photos_of: PhotosOf) -> None:
     commons.add("File:Pond.jpg", thumburl="http://192.0.2.1/250px-Pond.jpg")
-    assert photos_of(commons, client, tmp_path).list("Q1") == []
+    assert photos_of().list("Q1") == []
     assert commons.asked == ["Category:Pond"]
 
 
-def test_a_busy_host_is_asked_again_later(
-    commons: Commons, client: ApiClient, tmp_path: Path
-) -> None:
+def test_a_busy_host_is_asked_again_later(commons: Commons, photos_of: PhotosOf) -> None:
     commons.add("File:Pond.jpg")
     commons.photo_status = 429
-    photos = photos_of(commons, client, tmp_path)
+    photos = photos_of()
     with pytest.raises(Resumable, match="try again later"):
         photos.list("Q1")
     commons.photo_status = 200
@@ -165,8 +158,8 @@ def test_a_busy_host_is_asked_again_later(
 
 
 def test_a_name_that_leads_out_of_the_folder_is_no_photo(
-    commons: Commons, client: ApiClient, tmp_path: Path
+    photos_of: PhotosOf, tmp_path: Path
 ) -> None:
     (tmp_path.parent / "secret.jpg").write_bytes(b"secret")
-    photos = photos_of(commons, client, tmp_path / "in")
+    photos = photos_of()
     assert photos.read("../../secret") is None and photos.read("") is None
