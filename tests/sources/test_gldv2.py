@@ -158,6 +158,16 @@ def test_what_stands_twice_is_taken_once_and_counted(context: StageContext) -> N
     )
 
 
+def test_of_two_rows_of_a_training_image_the_first_one_counts(context: StageContext) -> None:
+    again = "0000000000000001,http://b.example/1.jpg,"
+    train, credit = FILES["train.csv"] + f"{again}5\n", FILES["attribution.csv"]
+    write_set(folder_of(context), train__csv=train, attribution__csv=f"{credit}{again}Ben,CC0,B\n")
+    _, images, _, dropped = collected(context)
+    (row,) = images[images["image_id"] == "0000000000000001"].to_dict("records")
+    assert (row["author"], row["url"]) == ("Mole, Ann", "http://a.example/1.jpg")
+    assert drops(dropped)["train", "0000000000000001"] == "duplicate"
+
+
 def test_evaluation_landmarks_share_no_image_with_training(context: StageContext) -> None:
     ids = [f"{i:04x}" for i in range(400)]
     rows = "".join(f"{image},u,{i // 4}\n" for i, image in enumerate(ids))
