@@ -2,7 +2,7 @@
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -191,31 +191,25 @@ def rank_and_reduce(
     queries = len(query[1])
     tasks = count_tasks(options, queries, len(gallery[1]))
     if tasks == 1 and options.ray is None:
-        ranked = rank_sides(
-            query,
-            gallery,
-            exclude_self=job.exclude_self,
-            first=max(job.first, first_ranks(job.names)),
-            device=options.device,
-            levels=job.levels,
-        )
-        yield from _reduced(job, ranked, 0, torch.from_numpy(gallery[1]))
+        yield from _ranked(job, query, gallery, options.device)
         return
     with tempfile.TemporaryDirectory(prefix="hgld-ranking-") as temporary:
         folder = Path(temporary)
         labels = folder / "query-labels.npy", folder / "gallery-labels.npy"
         np.save(labels[0], query[1])
         np.save(labels[1], gallery[1])
-        files = RankFiles(
+        vectors = (
             MappedVectors.of(query[0]).files(folder / "query"),
             MappedVectors.of(gallery[0]).files(folder / "gallery"),
-            *labels,
         )
         cuts = [queries * i // tasks for i in range(tasks + 1)]
         threads = max(1, torch.get_num_threads() // tasks) if options.ray is None else None
         found = map_tasks(
             rank_queries,
-            [RankTask(job, files, slice(*cut), options.device, threads) for cut in pairwise(cuts)],
+            [
+                RankTask(job, *vectors, labels, slice(*cut), options.device, threads)
+                for cut in pairwise(cuts)
+            ],
             "Ranking",
             tasks,
             options.ray,
@@ -240,29 +234,23 @@ def count_tasks(options: EvaluateOptions, queries: int, images: int) -> int:
 
 
 @dataclass(frozen=True)
-class RankFiles:
-    """Files of vectors and labels, .npy."""
-
-    query: tuple[Path, ...]
-    gallery: tuple[Path, ...]
-    query_labels: Path
-    gallery_labels: Path
-
-
-@dataclass(frozen=True)
 class RankTask:
     """Inputs of a process that ranks the whole gallery for some of the queries.
 
     Attributes:
         job: what to keep.
-        files: of all queries and the gallery.
+        query: files of the vectors of all queries, .npy.
+        gallery: files of those of the gallery.
+        labels: files of the labels of both.
         rows: the queries.
         device: as of the option; processes take GPUs in turn.
         threads: number of them; None: as the process has.
     """
 
     job: RankJob
-    files: RankFiles
+    query: tuple[Path, ...]
+    gallery: tuple[Path, ...]
+    labels: tuple[Path, ...]
     rows: slice
     device: str
     threads: int | None
@@ -273,9 +261,7 @@ class RankTask:
 
     def shares(self) -> list[Path]:
         """All files: a worker gets the gallery once for all its tasks."""
-        own = self.files
-        every = (*own.query, *own.gallery, own.query_labels, own.gallery_labels)
-        return list(dict.fromkeys(every))
+        return list(dict.fromkeys((*self.query, *self.gallery, *self.labels)))
 
     def writes(self) -> list[Path]:
         """Nothing: the result is small."""
@@ -283,34 +269,24 @@ class RankTask:
 
     def moved(self, place: Callable[[Path], Path]) -> Self:
         """Return the task for other folders."""
-        files = RankFiles(
-            tuple(map(place, self.files.query)),
-            tuple(map(place, self.files.gallery)),
-            place(self.files.query_labels),
-            place(self.files.gallery_labels),
+        query, gallery, labels = (
+            tuple(map(place, files)) for files in (self.query, self.gallery, self.labels)
         )
-        return replace(self, files=files)
+        return replace(self, query=query, gallery=gallery, labels=labels)
 
 
 def rank_queries(task: RankTask) -> list[RankedBlock]:
     """Rank the gallery for the queries of a task."""
     if task.threads is not None:
         torch.set_num_threads(task.threads)
-    vectors, labels = np.asarray(_mapped(task.files.query)), np.load(task.files.query_labels)
-    gallery_labels = np.load(task.files.gallery_labels, mmap_mode="c")
+    query, gallery = _mapped(task.query), _mapped(task.gallery)
+    labels, gallery_labels = (np.load(path, mmap_mode="c") for path in task.labels)
+    own = np.asarray(query)[task.rows], labels[task.rows]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ranked = rank_sides(
-            (vectors[task.rows], labels[task.rows]),
-            (_mapped(task.files.gallery), gallery_labels),
-            exclude_self=task.job.exclude_self,
-            start=task.rows.start,
-            first=max(task.job.first, first_ranks(task.job.names)),
-            device=str(worker_device(task.device)),
-            levels=task.job.levels,
-        )
-        given = ranked, task.rows.start, torch.from_numpy(gallery_labels)
-        first, *others = _reduced(task.job, *given)
+        device = str(worker_device(task.device))
+        given = task.job, own, (gallery, gallery_labels), device
+        first, *others = _ranked(*given, start=task.rows.start)
     return [replace(first, warnings=tuple(str(one.message) for one in caught)), *others]
 
 
@@ -318,9 +294,19 @@ def _mapped(files: Sequence[Path]) -> MappedVectors:
     return MappedVectors(tuple(np.load(path, mmap_mode="c") for path in files))
 
 
-def _reduced(
-    job: RankJob, blocks: Iterable[Ranking], start: int, gallery_labels: torch.Tensor
+def _ranked(
+    job: RankJob, query: Embedded, gallery: Embedded, device: str, start: int = 0
 ) -> Iterator[RankedBlock]:
+    """Rank in this process; ``start`` is the number of the first query among all."""
+    blocks = rank_sides(
+        query,
+        gallery,
+        exclude_self=job.exclude_self,
+        start=start,
+        first=max(job.first, first_ranks(job.names)),
+        device=device,
+        levels=job.levels,
+    )
     for block in blocks:
         rows = job.drawn - start
         inside = np.flatnonzero((rows >= 0) & (rows < len(block.levels)))
@@ -331,7 +317,7 @@ def _reduced(
             block.counts,
             inside,
             block.levels[rows[inside]],
-            BlockValues.of(block, job.names, job.levels, gallery_labels),
+            BlockValues.of(block, job.names, job.levels, torch.from_numpy(gallery[1])),
         )
         del block  # free the memory before the next one is computed
         yield found
