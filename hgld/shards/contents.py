@@ -11,7 +11,7 @@ from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
 from hgld.shards.index import read_index, read_manifest
 from hgld.shards.location import tar_folder
-from hgld.shards.schema import IMAGE_CRC32, numbered_levels
+from hgld.shards.schema import numbered_levels
 from hgld.storage import join_location
 from hgld.words import nearest
 
@@ -41,8 +41,7 @@ def read_sample(folder: Path | str, key: str) -> Sample:
     found = _find_row(folder, key)
     row = {str(name): value for name, value in found.to_dict().items()}
     reader = FileReader(tar_folder(folder))
-    place = row["shard"], row["offset"], row["size_bytes"]
-    jpeg = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
+    jpeg = reader.read_image(row)
     size = row["json_size"]  # 0: shards of other programs may have no JSON
     text = reader.read(row["shard"], row["json_offset"], size) if size else b"{}"
     reader.close()

@@ -91,14 +91,16 @@ class FileReader:
             raise self._named(error, path) from None
         return data
 
-    def read_image(self, path: str, offset: int, size: int, crc32: int | None, key: str) -> bytes:
-        """Read the image of a sample as ``read`` does, and check its CRC-32 if that is known.
+    def read_image(self, row: "Mapping[str, Any] | pd.Series[Any]") -> bytes:
+        """Read the image of a row of the index as ``read`` does; check its CRC-32 if it has one.
 
         Raises:
             DamagedImage: its bytes were changed.
         """
-        data = self.read(path, offset, size)
-        require_intact(data, crc32, lambda: f"{self.folder}/{path}: key {key}")
+        path = str(row["shard"])
+        data = self.read(path, int(row["offset"]), int(row["size_bytes"]))
+        name = f"{self.folder}/{path}: key {row['key']}"
+        require_intact(data, row.get(IMAGE_CRC32), lambda: name)
         return data
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:
@@ -228,8 +230,7 @@ def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") ->
         InvalidData: it cannot be read or decoded, or its bytes were changed.
     """
     reader = FileReader(tar_folder(folder))
-    place = str(row["shard"]), int(row["offset"]), int(row["size_bytes"])
-    data = reader.read_image(*place, row.get(IMAGE_CRC32), row["key"])
+    data = reader.read_image(row)
     reader.close()
     where = join_location(reader.folder, str(row["shard"]))
     return decode_image(data, lambda: f"{where}: key {row['key']}")

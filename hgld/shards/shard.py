@@ -171,14 +171,8 @@ def _write_shard(task: ShardTask) -> None:
     with _destination(task) as temporary, closing(ShardFile(temporary)) as shard:
         source = _fill(shard, task, samples, rows, dropped)
         shard.finish()
-    facts = {
-        "file": task.file,
-        "split": task.planned.split,
-        "sha256": shard.sha256,
-        "bytes": shard.size_bytes,
-        "samples": len(rows),
-        "runs": len({row["run"] for row in rows}),
-    }
+    runs = len({row["run"] for row in rows})
+    facts = shard.facts(task.file, task.planned.split, len(rows), runs)
     names = index_columns(len(task.levels))
     kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
     table = pa.Table.from_pylist(rows, pa.schema(list(zip(names, kinds, strict=True))))
@@ -339,7 +333,7 @@ def copy_samples(
         for i, (_, samples) in enumerate(rows.iloc[places].groupby(number[places])):
             table, fact = _copy_shard(reader, samples, out / shard_name(str(split), i))
             tables.append(table)
-            facts.append({"file": shard_name(str(split), i), "split": str(split), **fact})
+            facts.append(fact)
     reader.close()
     return pd.concat(tables, ignore_index=True), facts
 
@@ -365,10 +359,5 @@ def _copy_shard(
         json_offset=(samples["json_offset"] + moved).where(samples["json_size"] > 0, -1),
         extent_start=start,
     )
-    facts = {
-        "sha256": shard.sha256,
-        "bytes": shard.size_bytes,
-        "samples": len(table),
-        "runs": int(table["run"].nunique()),
-    }
-    return table, facts
+    split, runs = str(table["split"].iloc[0]), int(table["run"].nunique())
+    return table, shard.facts(path.name, split, len(table), runs)

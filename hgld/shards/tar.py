@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -342,6 +342,11 @@ class ShardFile:
         self._digest.update(members)
         self.size_bytes += len(members)
         self._file.write(members)
+
+    def facts(self, file: str, split: str, samples: int, runs: int) -> dict[str, Any]:
+        """The entry of a finished shard in the manifest."""
+        written = {"sha256": self.sha256, "bytes": self.size_bytes}
+        return {"file": file, "split": split, **written, "samples": samples, "runs": runs}
 
     def finish(self) -> None:
         """Write the end of the archive."""
