@@ -37,6 +37,7 @@ PROTOCOLS = {  # name: (relevant, junk)
     "hard": (("hard",), ("easy", "junk")),
 }
 QUERIES_AT_ONCE = 16
+KS = (1, 5, 10)  # of mP@k
 OVERLAP = (
     "GLDv2 and GLDv2-clean contain landmarks of Oxford and Paris, which changes the order of "
     "methods (Song et al. 2024)"
@@ -149,9 +150,7 @@ class RevisitedScore:
     values: np.ndarray
 
 
-def score_revisited(
-    query: Given, gallery: Given, answers: Answers, ks: Sequence[int] = (1, 5, 10)
-) -> dict[str, RevisitedScore]:
+def score_revisited(query: Given, gallery: Given, answers: Answers) -> dict[str, RevisitedScore]:
     """Compute the easy, medium and hard scores of embeddings.
 
     Rows are matched by id if the files have ids, else they are in the order of the published lists.
@@ -172,7 +171,7 @@ def score_revisited(
         for name, (relevant, junk) in PROTOCOLS.items():
             parts = [np.concatenate([found[kind] for kind in kinds]) for kinds in (relevant, junk)]
             ranks[name].append(ranks_of(scores, *parts))
-    return {name: _summarise(found, ks) for name, found in ranks.items()}
+    return {name: _summarise(found) for name, found in ranks.items()}
 
 
 def describe_overlap(trained_on: Path | None) -> str:
@@ -243,13 +242,13 @@ def revisited_ap(ranks: np.ndarray) -> float:
     return float(((before + (seen + 1) / ranks) / 2).mean())
 
 
-def _summarise(ranks: Sequence[np.ndarray], ks: Sequence[int]) -> RevisitedScore:
+def _summarise(ranks: Sequence[np.ndarray]) -> RevisitedScore:
     values = np.array([revisited_ap(found) for found in ranks])
     known = [found for found in ranks if len(found)]
     if not known:
-        return RevisitedScore(float("nan"), dict.fromkeys(ks, float("nan")), values)
+        return RevisitedScore(float("nan"), dict.fromkeys(KS, float("nan")), values)
     precision = {}
-    for k in ks:
+    for k in KS:
         # as the published program: cut at the last relevant image if that comes before k
         depths = [min(int(found.max()), k) for found in known]
         shares = [(r <= depth).sum() / depth for r, depth in zip(known, depths, strict=True)]
