@@ -216,7 +216,8 @@ def _train(
                 loss = learner.learn(step, batch.images, labels, rows)
             except NotANumber as found:
                 if ranks.leads:
-                    folder.keep_batch(done, data.keys(rows.tolist()))
+                    kept = {"step": done, "keys": data.keys(rows.tolist())}
+                    Json(folder.bad_batch.name).write(kept, folder.bad_batch)
                 raise ranks.told(
                     HgldError(
                         f"training {folder.path.name}: the loss of step {done} is {found}; the "

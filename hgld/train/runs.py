@@ -26,7 +26,7 @@ from zipfile import ZipFile
 
 import torch
 
-from hgld.artifacts import Json, write_file
+from hgld.artifacts import write_file
 from hgld.errors import HgldError, InvalidData, is_of_system
 from hgld.model.model_folder import (
     CONFIG,
@@ -210,10 +210,6 @@ class RunFolder:
     def bad_batch(self) -> Path:
         """Path for the keys of a batch whose loss is nan or infinite."""
         return self.path / BAD_BATCH
-
-    def keep_batch(self, step: int, keys: list[str]) -> None:
-        """Save the keys of a batch for inspection."""
-        Json(BAD_BATCH).write({"step": step, "keys": keys}, self.bad_batch)
 
 
 def _remove(path: Path) -> None:
