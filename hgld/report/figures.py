@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from hgld.figures import (
@@ -165,12 +166,8 @@ def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: The
 
 def _running_mean(values: np.ndarray) -> np.ndarray:
     """Mean over a centred window of a twentieth of the curve, shorter at its ends."""
-    half = len(values) // 40
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    low = np.maximum(np.arange(len(values)) - half, 0)
-    high = np.minimum(np.arange(len(values)) + half + 1, len(values))
-    mean: np.ndarray = (sums[high] - sums[low]) / (high - low)
-    return mean
+    window = 2 * (len(values) // 40) + 1
+    return pd.Series(values).rolling(window, center=True, min_periods=1).mean().to_numpy()
 
 
 def model_colours(names: Sequence[str], theme: Theme) -> dict[str, str]:
