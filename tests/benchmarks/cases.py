@@ -21,9 +21,9 @@ def labels_of(size: int, layout: str) -> Tensor:
     return torch.from_numpy(np.stack([coarse, fine], 1))
 
 
-def embeddings_of(labels: Tensor, seed: int = 0, spread: int = 64) -> Tensor:
+def embeddings_of(labels: Tensor) -> Tensor:
     """(N, 512) unit vectors: a mean for each class of each level, and noise, in 64 dimensions."""
-    make = np.random.default_rng(seed)
+    make, spread = np.random.default_rng(0), 64
     vectors = 0.7 * make.normal(size=(len(labels), spread)).astype(np.float32)
     for column in labels.numpy().T:
         ids, which = np.unique(column, return_inverse=True)

@@ -12,7 +12,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -72,19 +72,28 @@ def make_shards(folder: Path, images: int) -> Path:
     labels = np.lib.format.open_memmap(folder / "labels.npy", "r")
     cuts = [("test", 0, QUERIES)]
     cuts += [("index", start, min(start + SHARD, images)) for start in range(0, images, SHARD)]
+    tables = (
+        index_rows(split, f"{split}-{number:06}.tar", start, labels[start:stop])
+        for number, (split, start, stop) in enumerate(cuts)
+    )
+    write_index(shards, tables)
+    return shards
+
+
+def write_index(shards: Path, tables: Iterable[pa.Table]) -> None:
+    """Write index and manifest of the rows of each shard."""
     facts, writer = [], None
-    for number, (split, start, stop) in enumerate(cuts):
-        name, size = f"{split}-{number:06}.tar", stop - start
-        table = index_rows(split, name, start, labels[start:stop])
+    for table in tables:
         writer = writer or parquet.ParquetWriter(shards / "index.parquet", table.schema)
         writer.write_table(table)
-        about = {"file": name, "split": split, "sha256": name, "bytes": size << 11}
-        facts.append({**about, "samples": size, "runs": size})
+        split, name = (table[column][0].as_py() for column in ("split", "shard"))
+        about = {"file": name, "split": split, "sha256": name, "bytes": len(table) << 11}
+        facts.append({**about, "samples": len(table), "runs": len(table["run"].unique())})
+    assert writer is not None
     writer.close()
     manifest = {"levels": ["kind", "supercategory", "landmark"], "splits": {}, "shards": facts}
     manifest["index_sha256"] = hash_file(shards / "index.parquet")
     (shards / "manifest.json").write_text(json.dumps(manifest))
-    return shards
 
 
 def index_rows(split: str, shard: str, start: int, labels: np.ndarray) -> pa.Table:

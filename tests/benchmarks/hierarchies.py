@@ -196,7 +196,9 @@ def suggestions(one: NamedSet, title: str) -> list[Row]:
         _, texts = embed_texts(
             one.values, taxonomy, options=ENCODERS, context=context(Path(folder))
         )
-    ids = Vectors([*one.names], one.texts.vectors[_places(one)], {})
+    row_of = {key: row for row, key in enumerate(one.texts.ids)}
+    rows = [row_of[name] for name in one.names]
+    ids = Vectors([*one.names], one.texts.vectors[rows], {})
     values = one.values.assign(class_id=one.names)
     found = []
     for way, ancestry in (("text", None), ("text and ancestry", one.ancestry)):
@@ -213,11 +215,6 @@ def suggestions(one: NamedSet, title: str) -> list[Row]:
             what = f"Suggestions right, {title}: {way}: {count} decided"
             found.append(Row(what, 100 * float(np.mean(shares)), "%"))
     return found
-
-
-def _places(one: NamedSet) -> list[int]:
-    row_of = {key: row for row, key in enumerate(one.texts.ids)}
-    return [row_of[name] for name in one.names]
 
 
 def measure(groups: Sequence[str], clusters: Sequence[int]) -> tuple[float, float, float]:

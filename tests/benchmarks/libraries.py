@@ -39,7 +39,8 @@ def rows(
     """Metrics, a search, a loss and the reading of shards; named ``WORK, of LIBRARY``."""
     labels = labels_of(size, "2")
     vectors = embeddings_of(labels)
-    sides = _sides(labels, vectors, queries)
+    chosen = torch.arange(size) % (size // queries) == 0
+    sides = vectors[chosen], labels[chosen], vectors[~chosen], labels[~chosen]
     with tempfile.TemporaryDirectory() as folder:
         table = []
         pairs = _rankings(sides, vectors, labels, batch) | _readings(Path(folder), samples)
@@ -52,11 +53,6 @@ def rows(
         else:
             print("open-metric-learning is not installed: it has no row (make oml installs it)")
         return table
-
-
-def _sides(labels: Tensor, vectors: Tensor, queries: int) -> Sides:
-    chosen = torch.arange(len(labels)) % (len(labels) // queries) == 0
-    return vectors[chosen], labels[chosen], vectors[~chosen], labels[~chosen]
 
 
 def _own(sides: Sides, name: str) -> Callable[[], float]:

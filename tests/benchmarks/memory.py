@@ -20,24 +20,16 @@ def above_inputs(work) -> float:
 
 def loss_of_scores(size: int) -> float:
     """Sup-H-AP forward and backward of a (B, B) table of scores."""
-    small = embeddings_of(labels_of(256, "2"))
-    run_scores(small @ small.T, labels_of(256, "2"))  # loads the kernels
+    scores_work(256)()  # loads the kernels
+    return above_inputs(scores_work(size))
+
+
+def scores_work(size: int):
+    """The work on scores and levels that are there."""
     labels = labels_of(size, "2")
     vectors = embeddings_of(labels)
-    scores = vectors @ vectors.T
-    levels = shared_levels(labels, labels)
-    leaf = scores.requires_grad_()
-
-    def work() -> None:
-        torch.autograd.grad(losses.sup_h_ap(leaf, levels, 2).mean(), leaf)
-
-    return above_inputs(work)
-
-
-def run_scores(scores, labels) -> None:
-    levels = shared_levels(labels, labels)
-    leaf = scores.requires_grad_()
-    torch.autograd.grad(losses.sup_h_ap(leaf, levels, 2).mean(), leaf)
+    leaf, levels = (vectors @ vectors.T).requires_grad_(), shared_levels(labels, labels)
+    return lambda: torch.autograd.grad(losses.sup_h_ap(leaf, levels, 2).mean(), leaf)
 
 
 def streaming(size: int) -> float:

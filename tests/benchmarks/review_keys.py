@@ -81,12 +81,7 @@ class Replay:
     seen: dict[int, tuple[np.ndarray, bool]] = field(default_factory=dict)
 
 
-def replay(
-    sheet: pd.DataFrame,
-    wanted: list[str],
-    model: ValueModel,
-    sure: float = SURE,
-) -> Replay:
+def replay(sheet: pd.DataFrame, wanted: list[str], model: ValueModel) -> Replay:
     """Decide the values of a sheet from its first row to its last."""
     names = {name.casefold(): i for i, name in enumerate(model.classes[:-1])}
     exact = [names.get(label.casefold(), -1) for label in sheet["instance_of"]]

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
@@ -18,13 +19,11 @@ import numpy as np
 import pyarrow as pa
 import torch
 from PIL import Image
-from pyarrow import parquet
 
-from hgld.artifacts import hash_file
 from hgld.config import TrainOptions
 from hgld.model.model_folder import ImageConfig
 from hgld.train.data import TrainingData
-from tests.benchmarks.gallery_growth import SHARD, index_rows, watched
+from tests.benchmarks.gallery_growth import SHARD, index_rows, watched, write_index
 from tests.benchmarks.meters import Row, from_process, status_kb
 
 SIZES = (16_000_000, 20_000_000, 40_000_000)  # divisible by SHARD
@@ -36,38 +35,33 @@ CONFIG = ImageConfig(
 )  # fmt: skip
 
 
-def make_shards(folder: Path, images: int) -> Path:
+def make_shards(folder: Path, images: int) -> None:
     """Write index, manifest and tars of shards: 20 images a class, 8 in a run."""
     shards = folder / f"shards-{images}"
     shards.mkdir()
     buffer = io.BytesIO()
     Image.new("RGB", (8, 8), (200, 30, 30)).save(buffer, "JPEG")
-    jpeg, facts, writer = buffer.getvalue(), [], None
+    jpeg = buffer.getvalue()
     (folder / "tar").write_bytes((bytes(512) + jpeg.ljust(1536, b"\0")) * SHARD)
-    for number in range(images // SHARD):
-        name = f"train-{number:06}.tar"
-        os.link(folder / "tar", shards / name)
-        chance = np.random.default_rng(number)
-        finest = np.repeat(chance.integers(0, images // 20, SHARD // 8), 8)
-        labels = np.stack([finest * 2 // (images // 20), finest * 50 // (images // 20), finest], 1)
-        table = index_rows("train", name, number * SHARD, labels)
-        changes = {
-            "size_bytes": np.full(SHARD, len(jpeg)), "image_crc32": np.full(SHARD, crc32(jpeg)),
-            "run": np.arange(SHARD) // 8,
-        }  # fmt: skip
-        for column, values in changes.items():
-            place = table.column_names.index(column)
-            table = table.set_column(place, column, pa.array(values))
-        writer = writer or parquet.ParquetWriter(shards / "index.parquet", table.schema)
-        writer.write_table(table)
-        about = {"file": name, "split": "train", "sha256": name, "bytes": SHARD << 11}
-        facts.append({**about, "samples": SHARD, "runs": SHARD // 8})
-    assert writer is not None
-    writer.close()
-    manifest = {"levels": ["kind", "supercategory", "landmark"], "splits": {}, "shards": facts}
-    manifest["index_sha256"] = hash_file(shards / "index.parquet")
-    (shards / "manifest.json").write_text(json.dumps(manifest))
-    return shards
+
+    def tables() -> Iterator[pa.Table]:
+        for number in range(images // SHARD):
+            name = f"train-{number:06}.tar"
+            os.link(folder / "tar", shards / name)
+            chance = np.random.default_rng(number)
+            finest = np.repeat(chance.integers(0, images // 20, SHARD // 8), 8)
+            above = (finest * count // (images // 20) for count in (2, 50))
+            table = index_rows("train", name, number * SHARD, np.stack([*above, finest], 1))
+            changes = {
+                "size_bytes": np.full(SHARD, len(jpeg)), "image_crc32": np.full(SHARD, crc32(jpeg)),
+                "run": np.arange(SHARD) // 8,
+            }  # fmt: skip
+            for column, values in changes.items():
+                place = table.column_names.index(column)
+                table = table.set_column(place, column, pa.array(values))
+            yield table
+
+    write_index(shards, tables())
 
 
 def train(shards: Path) -> float:
