@@ -8,15 +8,10 @@ import pytest
 from hgld.config import EvaluateOptions
 from hgld.evaluate import evaluate_models
 from hgld.evaluate.sides import Shards
-from tests.made_shards import make_context, make_shards
+from tests.made_shards import make_context
 
 NAMES = ("AP:landmark", "AP:kind", "R@1:landmark")
 SPLITS = "test+index"
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_shards(tmp_path_factory.mktemp("distractors"))
 
 
 def values_by_hand(vectors: dict[str, np.ndarray], labels: dict[str, np.ndarray]) -> list[float]:

@@ -34,11 +34,6 @@ LITE0 = "timm:offline:efficientnet-lite0"
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_shards(tmp_path_factory.mktemp("shards"))
-
-
-@pytest.fixture(scope="module")
 def runs(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     options = small_options(runs={"one": RunOptions(steps=0), "two": RunOptions(steps=1)})

@@ -37,6 +37,18 @@ def text(element: Any) -> str:
     return " ".join(" ".join(element.itertext()).split())
 
 
+def open_page(
+    browser: Any, page: Path, width: int = 400, scheme: str = "light"
+) -> tuple[Any, list[str]]:
+    """Open a page; return its view, and the list that messages of the browser are added to."""
+    view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    said: list[str] = []
+    view.on("console", lambda message: said.append(message.text))
+    view.on("pageerror", lambda error: said.append(str(error)))
+    view.goto(page.resolve().as_uri())
+    return view, said
+
+
 def look(browser: Any, page: Path, width: int = 400, scheme: str = "light") -> dict[str, Any]:
     """Open a page and find what a reader cannot read.
 
@@ -47,11 +59,7 @@ def look(browser: Any, page: Path, width: int = 400, scheme: str = "light") -> d
         hints: texts of all that are shown. blank: number of images without pixels. widths:
         of the photos. said: messages of the browser.
     """
-    view = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    said: list[str] = []
-    view.on("console", lambda message: said.append(message.text))
-    view.on("pageerror", lambda error: said.append(str(error)))
-    view.goto(page.resolve().as_uri())
+    view, said = open_page(browser, page, width, scheme)
     found: dict[str, Any] = view.evaluate(LOOK)
     view.close()
     return found | {"said": said}

@@ -20,6 +20,7 @@ from hgld.report.embedding_map import MapSide, write_map
 from hgld.report.examples import Images, class_paths
 from hgld.tasks import watched_by
 from tests.made_run import LEVELS, MadeRun
+from tests.report.reading import open_page
 
 FIFTYONE = Path("build/fiftyone/bin/python")
 VECTORS = np.repeat(np.eye(5, 8, dtype=np.float32), 2, axis=0)  # the photos of a landmark agree
@@ -157,11 +158,7 @@ def test_the_map_is_searched_and_moved_with_the_keyboard(
     assert not document.xpath("//script[@src] | //iframe") and "url(" not in path.read_text("utf-8")
     data = json.loads(document.xpath("string(//script[@id='data'])"))
     assert [g["name"] for g in data["groups"]] == [*LEVELS, "split"]
-    view = chromium.new_page(viewport={"width": width, "height": 900})
-    said: list[str] = []
-    view.on("console", lambda message: said.append(message.text))
-    view.on("pageerror", lambda error: said.append(str(error)))
-    view.goto(path.resolve().as_uri())
+    view, said = open_page(chromium, path, width)
     painted = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 900, 600)"
     assert view.evaluate(f"{painted}.data.some((value) => value > 0)")
     view.locator("input").focus()
@@ -201,11 +198,7 @@ def test_a_map_of_many_points_is_painted_searched_and_moved(
     page, table = write_map(run.folder / "map", [many], LEVELS, title="many")
     assert pq.read_metadata(table).num_rows == 20_000
     assert page.stat().st_size < 4_000_000  # names, but no thumbnails
-    view = chromium.new_page(viewport={"width": 400, "height": 900})
-    said: list[str] = []
-    view.on("console", lambda message: said.append(message.text))
-    view.on("pageerror", lambda error: said.append(str(error)))
-    view.goto(page.resolve().as_uri())
+    view, said = open_page(chromium, page)
     painted = "document.querySelector('canvas').getContext('2d').getImageData(0, 0, 400, 400).data"
     assert view.evaluate(f"{painted}.filter((value) => value > 0).length") > 10_000
     view.locator("input").focus()

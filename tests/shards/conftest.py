@@ -20,6 +20,11 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.fixture
+def shards(world: World) -> Path:
+    return world.export()[0]
+
+
+@pytest.fixture
 def build(tmp_path: Path) -> Callable[[list[int]], World]:
     return lambda sizes: make_world(tmp_path, sizes)
 

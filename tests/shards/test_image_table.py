@@ -34,11 +34,6 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
 
 
 @pytest.fixture
-def shards(world: World) -> Path:
-    return world.export()[0]
-
-
-@pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files from four images on, of which a block has one row group."""
     monkeypatch.setattr(image_table, "MANY", 4)

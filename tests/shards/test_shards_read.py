@@ -17,11 +17,6 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
-@pytest.fixture
-def shards(world: World) -> Path:
-    return world.export()[0]
-
-
 def test_an_item_is_the_image_its_labels_and_its_row(shards: Path, world: World) -> None:
     rows = read_index(shards).query("split == 'train'").reset_index(drop=True)
     dataset = ShardImages(shards, rows, to_tensor)

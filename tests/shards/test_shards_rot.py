@@ -14,18 +14,13 @@ from hgld.errors import InvalidData
 from hgld.shards import BatchLoader, BatchOptions, ImageLoader, ShardImages, read_index, read_sample
 from hgld.shards.files import read_image
 from hgld.shards.shard import copy_samples
-from tests.shards.shard_world import World, rot
+from tests.shards.shard_world import rot
 
 OPTIONS = BatchOptions(4, 2, order="shards")
 
 
 def tensor(image: Image.Image) -> Tensor:
     return torch.from_numpy(np.asarray(image).copy())
-
-
-@pytest.fixture
-def shards(world: World) -> Path:
-    return world.export()[0]
 
 
 @pytest.fixture

@@ -12,12 +12,7 @@ import pytest
 from hgld.errors import InvalidData
 from hgld.shards import read_index, read_manifest, read_sample
 from hgld.shards.contents import list_shards
-from tests.shards.shard_world import World, put_index
-
-
-@pytest.fixture
-def shards(world: World) -> Path:
-    return world.export()[0]
+from tests.shards.shard_world import put_index
 
 
 @pytest.mark.parametrize(
