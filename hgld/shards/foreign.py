@@ -412,8 +412,9 @@ def _describe_sample(
         path = [_class_of(_read_text(reader, tar.name, label, name), name)]
     unlabelled = not path or not all(map(str.strip, path))
     if unlabelled and not rules.skip_unlabelled:
-        raise InvalidData(f"{name}: no class; expected {rules.wanted}; --skip-unlabelled leaves "
-                          "such samples out")  # fmt: skip
+        has = f"; its JSON has {some_of([*known], 5)}" if known else ""
+        raise InvalidData(f"{name}: no class; expected {rules.wanted}{has}; --skip-unlabelled "
+                          "leaves such samples out")  # fmt: skip
     found = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
     if rules.hierarchy and not unlabelled:
         one = path[0].strip()

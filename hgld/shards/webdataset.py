@@ -401,7 +401,7 @@ def _number_of(sample: Sample, label: Label) -> int:
     except (TypeError, ValueError, OverflowError):
         raise InvalidData(
             f"{_name_of(sample)}: its class is {found!r}; expected a number: give rows of the "
-            "index (`hgld shards index`), which numbers classes, or a function as label"
+            "index (`hgld shards index`), which numbers classes, or a function that returns one"
         ) from None
     return number
 

@@ -184,6 +184,8 @@ def write_tar(path: Path, names: str, known: bytes = b"0") -> None:
         ("a.jpg a.cls", b" ", (), r"key a: no class; expected a \.cls member that is not empty"),
         ("a.jpg a.json", b'{"g": ""}', ("g",), "key a: no class; expected the JSON keys g, not"),
         ("a.jpg a.json", b'{"g": NaN}', ("g",), "key a: no class; expected the JSON keys g, not e"),
+        ("a.jpg a.json", b'{"G": 1}', ("g",), ".* keys g, not empty; its JSON has G; --skip"),
+        ("a.jpg a.json", b'{"g": 1}', (), r".* keys of the JSON \(--level\); its JSON has g; --"),
         ("a.jpg a.json", b'{"g": ["x", "y"]}', ("g",), "key a: the JSON key g holds several value"),
     ],
 )
