@@ -77,11 +77,12 @@ def sheets_of(
     decided: pd.DataFrame,
     context: StageContext,
     hints: pd.DataFrame = NO_HINTS,
+    **options: Any,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     values, places = landmarks_of(table)
     sheet, clusters, _ = write_sheets(
         table, summary_of(table), values, places, TAXONOMY, decided, hints,
-        options=ReviewOptions(), context=context,
+        options=ReviewOptions(**options), context=context,
     )  # fmt: skip
     assert list(sheet.columns) == columns_of("review")
     assert list(clusters.columns) == columns_of("review_clusters")
@@ -93,8 +94,9 @@ def sheet_of(
     decided: pd.DataFrame,
     context: StageContext,
     hints: pd.DataFrame = NO_HINTS,
+    **options: Any,
 ) -> pd.DataFrame:
-    return sheets_of(table, decided, context, hints)[0]
+    return sheets_of(table, decided, context, hints, **options)[0]
 
 
 def hints_of(*rows: tuple[str, str, str]) -> pd.DataFrame:
@@ -104,10 +106,16 @@ def hints_of(*rows: tuple[str, str, str]) -> pd.DataFrame:
     return table_of("class_hints", [{**dict(zip(names, r, strict=True)), **more} for r in rows])
 
 
-def gate(table: pd.DataFrame, decided: pd.DataFrame, context: StageContext, **options: Any) -> None:
+def gate(
+    table: pd.DataFrame,
+    decided: pd.DataFrame,
+    context: StageContext,
+    taxonomy: pd.DataFrame = TAXONOMY,
+    **options: Any,
+) -> None:
     values, places = landmarks_of(table)
     require_decisions(
-        table, summary_of(table), values, places, TAXONOMY, decided, NO_HINTS,
+        table, summary_of(table), values, places, taxonomy, decided, NO_HINTS,
         options=ReviewOptions(**options), context=context,
     )  # fmt: skip
 
@@ -127,11 +135,7 @@ def test_the_order_of_gain_puts_images_first_whose_suggestion_is_likely_wrong(
     context: StageContext,
 ) -> None:
     table = VALUES.assign(images=[100, 90, 300, 10], margin=[0.0, 0.9, 0.0, 0.0])
-    values, places = landmarks_of(table)
-    sheet, _, _ = write_sheets(
-        table, summary_of(table), values, places, TAXONOMY, decisions(), NO_HINTS,
-        options=ReviewOptions(order="gain"), context=context,
-    )  # fmt: skip
+    sheet = sheet_of(table, decisions(), context, order="gain")
     # lake has the name of a supercategory: 300 x 0.1 at most; the others have no suggestion
     assert sheet["instance_of"].tolist() == ["chapel", "basilica", "pond", "lake"]
     by_images = sheet_of(table, decisions(), context)
@@ -218,12 +222,7 @@ def test_a_decision_whose_value_is_gone_stands_last_and_is_not_lost(context: Sta
     decided = decisions(("Q9", "keep", "lake", "natural", "deep"), ("Q1", "drop", "", "", ""))
     sheet = sheet_of(VALUES, decided, context)
     last = sheet.iloc[-1]
-    assert (last["key"], last["status"], last["cluster"], last["note"]) == (
-        "Q9",
-        "stale",
-        -1,
-        "deep",
-    )
+    assert last[["key", "status", "cluster", "note"]].tolist() == ["Q9", "stale", -1, "deep"]
     assert (last["decision"], last["supercategory"], last["landmarks"]) == ("keep", "lake", 0)
     assert len(sheet) == 5
 
@@ -368,10 +367,8 @@ def test_open_values_stop_the_run_and_say_how_many(context: StageContext) -> Non
 
 
 def test_a_run_that_waits_never_says_that_all_is_decided(context: StageContext) -> None:
-    table, decided = (
-        clusters(("chapel", 3000, 0), ("pond", 1, 1)),
-        decisions(("Q1", "keep", "church", "human-made", "")),
-    )
+    table = clusters(("chapel", 3000, 0), ("pond", 1, 1))
+    decided = decisions(("Q1", "keep", "church", "human-made", ""))
     with pytest.raises(WaitingForReview, match=r"99\.9% of 3,001 decided, with 99\.9% of 6,002"):
         gate(table, decided, context)
 
@@ -379,14 +376,10 @@ def test_a_run_that_waits_never_says_that_all_is_decided(context: StageContext) 
 def test_a_run_that_waits_without_a_taxonomy_names_the_command_that_makes_one(
     context: StageContext,
 ) -> None:
-    values, places = landmarks_of(VALUES)
     context = replace(context, words="my.toml --work w")
     says = "`hgld taxonomy propose my.toml --work w` makes each"
     with pytest.raises(WaitingForReview, match=says):
-        require_decisions(
-            VALUES, summary_of(VALUES), values, places, TAXONOMY[:0], decisions(), NO_HINTS,
-            options=ReviewOptions(), context=context,
-        )  # fmt: skip
+        gate(VALUES, decisions(), context, TAXONOMY[:0])
 
 
 def test_coverage_counts_landmarks_not_values(context: StageContext) -> None:
