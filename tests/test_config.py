@@ -212,19 +212,15 @@ def test_options_of_items_without_items_are_refused(option: str, says: str, tmp_
 
 
 def test_a_model_to_evaluate_that_no_run_trains_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text('labels = "l"\n[train.runs.happier]\n[evaluate.models]\nmine = "run:hapier"\n')
-    with pytest.raises(UsageError, match=r"p\.toml: evaluate\.models\.mine: train has no run") as e:
-        load_pipeline(file)
+    path = write(tmp_path, '[train.runs.happier]\n[evaluate.models]\nmine = "run:hapier"\n')
+    with pytest.raises(UsageError, match=r"\.toml: evaluate\.models\.mine: train has no run") as e:
+        load_pipeline(path)
     assert str(e.value).endswith("(it has happier); did you mean 'happier'?")
 
 
 def test_the_model_of_one_seed_of_a_run_may_be_evaluated(tmp_path: Path) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text(
-        'labels = "l"\n[train]\nseeds = [0, 1]\n[evaluate.models]\nfirst = "run:model-s0"\n'
-    )
-    assert load_pipeline(file).evaluate.models == {"first": "run:model-s0"}
+    text = '[train]\nseeds = [0, 1]\n[evaluate.models]\nfirst = "run:model-s0"\n'
+    assert load_pipeline(write(tmp_path, text)).evaluate.models == {"first": "run:model-s0"}
 
 
 @pytest.mark.parametrize(
@@ -239,18 +235,14 @@ def test_the_model_of_one_seed_of_a_run_may_be_evaluated(tmp_path: Path) -> None
 def test_nothing_is_trained_if_all_models_are_given(
     more: str, trains: bool, tmp_path: Path
 ) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text('labels = "l"\n' + more)
-    assert load_pipeline(file).trains == trains
+    assert load_pipeline(write(tmp_path, more)).trains == trains
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 5_000])
 def test_toml_beyond_what_python_reads_is_refused_in_one_line(value: str, tmp_path: Path) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text(f'labels = "l"\nx = {value}')
-    said = r"p\.toml: not a TOML file: (nested|line 2: a number of 5,000 digits)"
+    said = r"\.toml: not a TOML file: (nested|line 2: a number of 5,000 digits)"
     with pytest.raises(UsageError, match=said):
-        load_pipeline(file)
+        load_pipeline(write(tmp_path, f"x = {value}"))
     with pytest.raises(UsageError, match="unknown key 'x'"):
         load_pipeline(Path("pipelines/quickstart.toml"), [f"x={value}"])
 
@@ -299,27 +291,22 @@ def test_a_file_of_weights_is_relative_to_the_file_like_other_paths(
 
 
 def test_a_model_of_several_seeds_has_a_source_for_each(tmp_path: Path) -> None:
-    file = tmp_path / "p.toml"
-    text = 'labels = "l"\n[evaluate.models]\na = { source = "%s", seeds = %s }\n'
-    file.write_text(text % ("a-{seed}.npz", [0, 7]))
-    found = load_pipeline(file).evaluate
+    text = '[evaluate.models]\na = { source = "%s", seeds = %s }\n'
+    found = load_pipeline(write(tmp_path, text % ("a-{seed}.npz", [0, 7]))).evaluate
     files = {f"a-s{seed}": f"{tmp_path}/a-{seed}.npz" for seed in (0, 7)}
     assert found.sources == files
     assert {str(path) for path in found.brought_paths().values()} == {*files.values()}
-    file.write_text(text % ("python:net.py:build_{seed}", [1]))
-    assert load_pipeline(file).evaluate.sources == {"a-s1": f"python:{tmp_path}/net.py:build_1"}
+    found = load_pipeline(write(tmp_path, text % ("python:net.py:build_{seed}", [1]))).evaluate
+    assert found.sources == {"a-s1": f"python:{tmp_path}/net.py:build_1"}
     for source, seeds in (("a.npz", [0, 1]), ("a-{seed}.npz", []), ("a-{seed}.npz", [0, 0])):
-        file.write_text(text % (source, seeds))
         with pytest.raises(UsageError, match=r"seeds, each once, and \{seed\} in the source need"):
-            load_pipeline(file)
+            load_pipeline(write(tmp_path, text % (source, seeds)))
 
 
 def test_a_model_is_a_text_or_a_table_and_its_code_is_relative_to_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "p.toml"
     models = 'a = "python:net.py:build"\nb = "python:nets.small:build"\n'
     models += 'c = { source = "python:net.py:build", image_size = 64 }\n'
-    file.write_text(f'labels = "l"\n[evaluate.models]\n{models}')
-    found = load_pipeline(file).evaluate
+    found = load_pipeline(write(tmp_path, f"[evaluate.models]\n{models}")).evaluate
     own = f"python:{tmp_path}/net.py:build"
     assert found.sources == {"a": own, "b": "python:nets.small:build", "c": own}
     assert found.models["a"] == own
@@ -374,10 +361,8 @@ def test_a_crop_of_more_than_the_photo_is_refused() -> None:
     ],
 )
 def test_a_wrong_model_is_one_clear_line(tmp_path: Path, model: str, says: str) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text(f'labels = "l"\n[evaluate.models]\nm = {model}\n')
     with pytest.raises(UsageError) as caught:
-        load_pipeline(file)
+        load_pipeline(write(tmp_path, f"[evaluate.models]\nm = {model}\n"))
     assert says in str(caught.value) and "<" not in str(caught.value)
 
 
