@@ -3,7 +3,6 @@
 The 1,003 real values and made variants of them, as many as GLDv2 has. Two minutes on one core.
 """
 
-import csv
 import hashlib
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import declared_table, read_csv, table_of
-from hgld.cli import app, guarded
+from tests.cli.test_reviews import hgld, rows_of, write_rows
 from tests.made_clip import save_clip
 
 VALUES = 5_700
@@ -67,24 +66,6 @@ def write(folder: Path, name: str, table: pd.DataFrame) -> None:
     artifact.write(table, folder / "work" / artifact.file)
 
 
-def hgld(folder: Path, verb: str, *more: str) -> int:
-    words = [verb, folder / "pipeline.toml", *more, "--work", folder / "work"]
-    return guarded(lambda: app([*map(str, words), "--now", "2026-11-21"]))
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write_rows(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    """As a German spreadsheet saves it."""
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), delimiter=";")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def drawn(text: str, names: Sequence[str]) -> str:
     """One of the names, always the same for a text."""
     return names[int(hashlib.sha256(text.encode()).hexdigest(), 16) % len(names)]
@@ -102,7 +83,7 @@ def decide(folder: Path, names: Sequence[str]) -> None:
     for row in clusters:
         row.update(action="accept", supercategory=drawn(row["cluster_name"], names))
     for sheet, rows in zip(sheets, (values, clusters), strict=True):
-        write_rows(sheet, rows)
+        write_rows(sheet, rows, ";")  # as a German spreadsheet saves it
 
 
 def decided(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -114,34 +95,34 @@ def decided(folder: Path) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.rehearsal
 def test_5700_values_go_from_a_table_to_labels_and_no_clustering_loses_a_decision(
-    words: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: pd.DataFrame, tmp_path: Path
 ) -> None:
     start = time.perf_counter()
     set_up(tmp_path, words, Path("labels/gldv2/taxonomy.csv"))
     for verb in ("scrape", "clean", "embed", "cluster"):
-        assert hgld(tmp_path, verb) == 0
-    assert hgld(tmp_path, "review") == 20
+        hgld(tmp_path, verb)
+    hgld(tmp_path, "review", code=20)
     names = [row["supercategory"] for row in rows_of(tmp_path / "labels" / "taxonomy.csv")]
     decide(tmp_path, names)
-    assert hgld(tmp_path, "review", "--apply") == 0
+    hgld(tmp_path, "review", "--apply")
     first = decided(tmp_path)
     assert len(first) == len(words) == VALUES
     assert {cells[-1] for cells in first.values()} == {"decided"}
-    assert hgld(tmp_path, "label") == 0
+    hgld(tmp_path, "label")
     labels = (tmp_path / "work" / "train_label_to_hierarchical.csv").read_bytes()
 
-    assert hgld(tmp_path, "cluster", "--set", "cluster.clusters=90") == 0
-    assert hgld(tmp_path, "review") == 0
+    hgld(tmp_path, "cluster", "--set", "cluster.clusters=90")
+    hgld(tmp_path, "review")
     assert decided(tmp_path) == first
 
     (tmp_path / "clip").mkdir()
     save_clip(tmp_path / "clip")
     other = f"embed.encoder=local-dir:{tmp_path / 'clip'}"
-    assert hgld(tmp_path, "embed", "--set", other) == 0
-    assert hgld(tmp_path, "cluster", "--set", other) == 0
-    assert "clusters against those before" in capsys.readouterr().err
-    assert hgld(tmp_path, "review") == 0
+    hgld(tmp_path, "embed", "--set", other)
+    said = hgld(tmp_path, "cluster", "--set", other).err
+    assert "clusters against those before" in said
+    hgld(tmp_path, "review")
     assert decided(tmp_path) == first
-    assert hgld(tmp_path, "label") == 0
+    hgld(tmp_path, "label")
     assert (tmp_path / "work" / "train_label_to_hierarchical.csv").read_bytes() == labels
     assert time.perf_counter() - start < LIMIT_S
