@@ -123,7 +123,6 @@ def measure_draws(
     levels: Sequence[str] = (),
     *,
     cosine: bool = True,
-    seed: int = 0,
 ) -> DrawnResult:
     """Let one image of each class be the gallery and all others query it; draw several times.
 
@@ -136,7 +135,6 @@ def measure_draws(
         metrics: as ``measure_files``.
         levels: as ``measure_files``; a class is a value of the finest one.
         cosine: as ``measure_files``.
-        seed: of the draws.
 
     Raises:
         InvalidData: every class has one image; otherwise as ``measure_files``.
@@ -158,7 +156,7 @@ def measure_draws(
             f"{query.path}: each of the {len(query):,} classes has one image, so that none is left "
             "to query the gallery; label images of a class alike, or choose coarser levels"
         )
-    chance, means = np.random.default_rng(seed), []
+    chance, means = np.random.default_rng(0), []
     for _ in range(draws):
         order = chance.permutation(len(query))
         drawn = np.zeros(len(query), bool)

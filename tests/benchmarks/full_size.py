@@ -127,8 +127,6 @@ def _plan(folder: Path, share: float) -> None:
 
 def _make_large(folder: Path, share: float) -> None:
     """The images of an export of 50 million, 20 a landmark, a third of a kilobyte each."""
-    import json
-
     import pandas as pd
     import pyarrow as pa
     from pyarrow import parquet
