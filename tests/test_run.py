@@ -207,7 +207,8 @@ def test_models_that_are_all_given_are_evaluated_without_training(
     vectors = np.random.default_rng(0).normal(size=(len(ids), 4)).astype("float32")
     np.savez(pipeline.parent / "mine.npz", vectors=vectors, ids=ids)
     mine = f"evaluate.models.mine={pipeline.parent / 'mine.npz'}"
-    notes = run("collect.evaluation_share=0.5", mine, until="report")
+    share, plain = "collect.evaluation_share=0.5", "report.vector_figures=[]"
+    notes = run(share, mine, plain, until="report")
     assert notes.ran == ["fetch", "collect", "label", "export", "evaluate", "report"]
     found = json.loads((pipeline.parent / "work" / "report.json").read_text())
     assert list(found["models"]) == ["mine"]

@@ -177,7 +177,8 @@ def test_report_and_export_take_names_as_queries(
     write_tables(work, report, values)
     write_report(
         HIERARCHY, work / "shards", work / "models", report, values, work / "ranked_levels",
-        LANDMARKS, options=ReportOptions(), context=make_context(tmp_path), out=tmp_path / "report",
+        LANDMARKS, options=ReportOptions(vector_figures=()), context=make_context(tmp_path),
+        out=tmp_path / "report",
     )  # fmt: skip
     page = (tmp_path / "report" / "report.html").read_text()
     assert "names of classes as texts (a photo of a {}), searched among" in page
