@@ -48,14 +48,15 @@ NOT_IMPORTED = {
 }
 
 
-def declared(*requirements: str) -> set[str]:
-    return {canonicalize_name(Requirement(text).name) for text in requirements}
+def requirements() -> list[Requirement]:
+    """Of the product and its extras, without tools."""
+    tools = {"dev", "docs"}
+    extras = [text for name, texts in EXTRAS.items() if name not in tools for text in texts]
+    return [Requirement(text) for text in (*PROJECT["dependencies"], *extras)]
 
 
 def of_the_product() -> set[str]:
-    tools = {"dev", "docs"}
-    extras = [text for name, texts in EXTRAS.items() if name not in tools for text in texts]
-    return declared(*PROJECT["dependencies"], *extras)
+    return {canonicalize_name(requirement.name) for requirement in requirements()}
 
 
 @cache
@@ -90,6 +91,11 @@ def test_every_import_is_declared() -> None:
 def test_every_dependency_is_imported() -> None:
     used = {name for module in imported() for name in distributions(module)}
     assert not of_the_product() - used - set(NOT_IMPORTED)
+
+
+def test_every_dependency_has_a_lowest_version() -> None:
+    # without one, pip keeps what does not work, or installs s3fs of 2020 beside a new boto3
+    assert not [found.name for found in requirements() if ">=" not in str(found.specifier)]
 
 
 def test_the_version_is_one_everywhere() -> None:
