@@ -99,7 +99,9 @@ def test_embed_and_revisited_are_two_commands(oxford: Path, capsys) -> None:
     words = ("--images", oxford / "jpg", "--answers", answers, "--out", out, "--device", "cpu")
     scales = ("--max-side", 64, "--scale", 0.7071, "--scale", 1, "--scale", 1.4142)
     assert hgld("evaluations", "embed", model, *words, *scales) == 0
-    assert capsys.readouterr().out.split() == [f"{out}/query.npz", f"{out}/gallery.npz"]
+    printed = capsys.readouterr()
+    assert printed.out.split() == [f"{out}/query.npz", f"{out}/gallery.npz"]
+    assert "Embedding with nets.py:build: " in printed.err
     sides = (out / "query.npz", out / "gallery.npz")
     assert hgld("evaluations", "revisited", *sides, "--answers", answers, "--json") == 0
     found = json.loads(capsys.readouterr().out)
