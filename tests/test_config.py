@@ -357,6 +357,10 @@ def test_a_crop_of_more_than_the_photo_is_refused() -> None:
             '{ source = "timm:a", eval_resize = [9, 7], eval_crop = 8 }',
             "evaluate.models.m: eval_crop is 8, but photos are resized to 7 before it",
         ),
+        (
+            '{ source = "python:a:b", eval_crop = 256 }',
+            "evaluate.models.m: eval_crop is 256, but photos are resized to 224 before it",
+        ),
         ('{ source = "run:model", eval_crop = 3 }', "eval_crop is not for run:model: a trained"),
     ],
 )

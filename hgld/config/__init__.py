@@ -42,6 +42,7 @@ from hgld.config.training_options import (
     SamplingOptions,
     Size,
     TrainOptions,
+    require_crop_inside,
 )
 
 __all__ = [
@@ -79,5 +80,6 @@ __all__ = [
     "default_work",
     "load_pipeline",
     "model_options",
+    "require_crop_inside",
     "without_folders",
 ]

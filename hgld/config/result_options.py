@@ -101,8 +101,11 @@ class ModelOptions(Options):
             )
         if self.scales is not None and self.max_side is None:
             raise ValueError("scales needs max_side, the size that they multiply")
-        if self.eval_resize is not None:
-            require_crop_inside(self.eval_crop, self.eval_resize)
+        resized = self.eval_resize
+        if self.source.startswith("python:"):
+            resized = resized or self.image_size or 224
+        if resized is not None:
+            require_crop_inside(self.eval_crop, resized)
         given = self.preparation
         if self.max_side and (crop := given.keys() & {"image_size", "eval_resize", "eval_crop"}):
             raise ValueError(f"max_side keeps the size of a photo; delete {min(crop)}")

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from hgld.artifacts import hash_file
-from hgld.config import ModelOptions, TrainOptions, without_folders
+from hgld.config import ModelOptions, TrainOptions, require_crop_inside, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.clip import LOCAL, find_clip, load_clip_tower
 from hgld.model.custom import CustomNetwork, build_custom, custom_digest, custom_file
@@ -101,17 +101,30 @@ class Model:
             facts += " one call at a time"  # earlier embeddings may be those of another photo
             # functions of one file may build networks of the same weights, such as two poolings
             facts += f" {self.source.rpartition(':')[2]}"
-        if self.kind == "timm" and self._is_squeezed_and_cropped():
+        if self.kind == "timm" and isinstance(self._own_view().eval_resize, tuple):
             facts += " squeezed and cropped"  # earlier embeddings are of the whole photo
         if self.preparation:
             facts += f" {json.dumps(self.preparation, sort_keys=True)}"
         return sha256(facts.encode()).hexdigest()
 
-    def _is_squeezed_and_cropped(self) -> bool:
+    def _own_view(self) -> TrainOptions:
+        """Options that prepare photos for a timm model as it expects them."""
         from hgld.model.backbones import pretrained_view
 
         with self._in_its_option():
-            return isinstance(pretrained_view(self.source).eval_resize, tuple)
+            return pretrained_view(self.source, self.preparation.get("image_size"))
+
+    def _view(self) -> TrainOptions:
+        """The same with the options of the model's table."""
+        names = {"pooling", "eval_resize", "eval_crop"}
+        own = {name: value for name, value in self.preparation.items() if name in names}
+        view = self._own_view().model_copy(update=own)
+        if own.keys() - {"pooling"}:
+            try:
+                require_crop_inside(view.eval_crop, view.eval_resize or view.image_size)
+            except ValueError as error:
+                raise UsageError(f"{self.option_name}: {error}") from None
+        return view
 
     def _digest(self) -> str:
         if self.kind == "python":
@@ -156,12 +169,15 @@ class Model:
 
         Raises:
             MissingWeights: the weights are neither local nor downloadable.
-            UsageError: unknown architecture, or a function that builds no network.
+            UsageError: unknown architecture, a function that builds no network, or a crop that is
+                larger than the photo.
         """
         if self.kind == "python":
             self._digest()
         else:
             self._decisive_file()  # a hash of gigabytes of weights is for the evaluation itself
+        if self.kind == "timm":
+            self._view()
 
     def located(self) -> "Model":
         """Return the model with its file, so that another machine need not search for it."""
@@ -199,7 +215,6 @@ class Model:
 
     def load(self, device: torch.device) -> Encoder:
         """Return the model on a device, ready to embed."""
-        from hgld.model.backbones import pretrained_view
         from hgld.model.image import MultiScale, build_image_model, load_model
         from hgld.model.transforms import evaluation_transform, own_size_transform
 
@@ -228,11 +243,9 @@ class Model:
                         f"{', '.join(self.preparation)} would change nothing; delete them here"
                     )
                 return Encoder(built.to(device), transform)
-            size = given.pop("image_size", None)
             own = ("mean", "std", "interpolation")
-            look: dict[str, Any] = {name: given.pop(name) for name in own if name in given}
-            view = pretrained_view(self.source, size).model_copy(update=given)
-            any_size = max_side is not None
+            look: dict[str, Any] = {name: given[name] for name in own if name in given}
+            view, any_size = self._view(), max_side is not None
             network = build_image_model(view, head=False, preparation=look, any_size=any_size)
             return encoder(network.eval().to(device), network.config)
 

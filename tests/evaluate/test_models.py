@@ -123,6 +123,18 @@ def test_a_model_that_squeezes_and_crops_has_another_key_than_before(tmp_path: P
         assert found[name].key() == sha256(whole.encode()).hexdigest()
 
 
+@pytest.mark.parametrize("table", [{"eval_crop": 288}, {"eval_resize": (90, 90)}])
+def test_a_crop_of_more_than_the_photo_of_a_pretrained_model_is_refused(
+    tmp_path: Path, table: dict[str, object]
+) -> None:
+    """One of the two is the model's own: resnet50 is resized to 235 pixels and cut to 224."""
+    (tmp_path / "weights").touch()
+    table = {"source": f"timm:resnet50/{tmp_path}/weights", **table}
+    (model,) = find_models({"m": ModelOptions.model_validate(table)}, tmp_path)
+    with pytest.raises(UsageError, match=r"models\.m: eval_crop is .*, but photos are resized to "):
+        model.require()
+
+
 def test_given_embeddings_are_measured_as_the_model_that_made_them(
     shards: Path, runs: Path, tmp_path: Path
 ) -> None:
