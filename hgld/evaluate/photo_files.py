@@ -5,6 +5,7 @@ photo that changed is embedded again.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +65,8 @@ def embed_photos(
         for name, rows in photos.items()
     ]
     try:
-        vectors = EmbeddingStore(out / STATE, options).embed(found[0], sides)
+        named = replace(found[0], name=Path(found[0].source).name)  # in messages
+        vectors = EmbeddingStore(out / STATE, options).embed(named, sides)
     except DamagedImage as error:
         fault = str(error).partition(", so the shard")[0]
         raise InvalidData(f"{fault}; replace the photo, or delete it") from None
