@@ -77,18 +77,20 @@ def frame_latex(table: pd.DataFrame) -> str:
     texts = frame_cells(table)
     sides = "".join("r" if is_numeric_dtype(table[name]) else "l" for name in texts)
     form, package = ("longtable", ", longtable") if len(texts) > LONG else ("tabular", "")
-    rows = [[escape_latex(str(cell)).replace("–", "--") for cell in row] for row in texts.values]
-    return "\n".join(
-        [
-            rf"% Shares in percent. Needs \usepackage{{booktabs{package}}}.",
-            rf"\begin{{{form}}}{{{sides}}}",
-            r"\toprule",
-            latex_row([escape_latex(str(name)) for name in texts]),
-            r"\midrule",
-            *([r"\endhead"] if package else []),
-            *map(latex_row, rows),
-            r"\bottomrule",
-            rf"\end{{{form}}}",
-            "",
-        ]
-    )
+    head = [latex_row([escape_latex(str(name)) for name in texts])]
+    cells = [[escape_latex(str(cell)).replace("–", "--") for cell in row] for row in texts.values]
+    notes = [rf"Shares in percent. Needs \usepackage{{booktabs{package}}}."]
+    return booktabs(notes, sides, head, [latex_row(row) for row in cells], form)
+
+
+def booktabs(
+    notes: Sequence[str],
+    sides: str,
+    head: Sequence[str],
+    rows: Sequence[str],
+    form: str = "tabular",
+) -> str:
+    """Return a table of lines, with notes above it; ``sides`` aligns its columns."""
+    lines = [*(f"% {note}" for note in notes), rf"\begin{{{form}}}{{{sides}}}", r"\toprule", *head]
+    lines += [r"\midrule", *([r"\endhead"] if form == "longtable" else []), *rows]
+    return "\n".join([*lines, r"\bottomrule", rf"\end{{{form}}}", ""])

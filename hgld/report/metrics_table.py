@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.figures import DARK, LIGHT
 from hgld.ranking import lower_is_better
 from hgld.report.intervals import Intervals, best_of, best_runs, known_means
-from hgld.report.latex import escape_latex, latex_row
+from hgld.report.latex import booktabs, escape_latex, latex_row
 from hgld.words import count_text
 
 MEANINGS = {
@@ -185,14 +185,11 @@ def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataF
 
 def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
     """Return the table of the page: percent, the best in bold, each interval below its mean."""
-    lines = [
-        r"% Means in percent, 95 % intervals below; bold: best, or not surely worse.",
-        r"% Needs \usepackage{booktabs}.",
-        rf"\begin{{tabular}}{{l{'r' * len(metrics)}}}",
-        r"\toprule",
-        *_head(metrics),
-        r"\midrule",
+    notes = [
+        "Means in percent, 95 % intervals below; bold: best, or not surely worse.",
+        r"Needs \usepackage{booktabs}.",
     ]
+    lines = list[str]()
     for row in rows:
         means = map(_mean, row.values, row.deviations, row.best)
         lines.append(latex_row([escape_latex(row.model), *means]))
@@ -201,7 +198,7 @@ def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
                 r and rf"{{\scriptsize {100 * r[0]:.1f}--{100 * r[1]:.1f}}}" for r in row.intervals
             ]
             lines.append(latex_row(["", *(cell or "" for cell in ends)]))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    return booktabs(notes, "l" + "r" * len(metrics), _head(metrics), lines)
 
 
 def _head(metrics: Sequence[str]) -> list[str]:
