@@ -12,7 +12,6 @@ from hgld.artifacts import Json
 from hgld.config import SourceOptions, StageContext
 from hgld.errors import HgldError
 from hgld.shards.location import LOCATION
-from hgld.sources.fetch import fetch_files
 from hgld.tasks import map_tasks
 from tests.evaluate.test_rank_tasks import make_sides, written
 from tests.evaluate.test_spread import embed, make_model
@@ -22,7 +21,7 @@ from tests.on_ray import look
 from tests.shards.shard_world import make_world
 from tests.sources.file_server import Files, serve_files
 from tests.sources.made_set import FILES
-from tests.sources.test_shrink import PHOTOS, options, pack
+from tests.sources.test_shrink import PHOTOS, Site, pack
 from tests.two_nodes import driver_address, two_nodes
 
 ray = pytest.importorskip("ray") if not os.environ.get("CI") else __import__("ray")
@@ -92,12 +91,13 @@ def test_it_resizes_the_same_photos(cluster: str, tmp_path: Path) -> None:
     served = {name: text.encode() for name, text in FILES.items()}
     served |= {name: pack(photos) for name, photos in PHOTOS.items()}
     served |= {f"{name}.md5": md5(served[name]).hexdigest().encode() for name in PHOTOS}
-    with serve_files(Files(served)) as url:
+    files = Files(served)
+    with serve_files(files) as url:
         for name, where in (("here", None), ("there", cluster)):
             folder = tmp_path / name
             source = SourceOptions(folder=folder)
             context = StageContext("2026-01-01", tmp_path / f"{name}-state", source, tmp_path)
-            fetch_files(options=options(url, ray=where), context=context)
+            Site(url, files, context).fetch(ray=where)
     assert content(tmp_path / "here") == content(tmp_path / "there")
     assert len(list((tmp_path / "there").glob("*.kept.tar"))) == len(PHOTOS)
 
