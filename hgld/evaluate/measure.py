@@ -10,7 +10,7 @@ and ``gldv2-official`` gives both.
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ class _Evaluation:
         store = EmbeddingStore(state, self.options)
         # Embeddings of models and shards that are gone would fill the disk.
         others = self.official.sides if self.official else ()
-        store.keep_only(models, [*map(self.shards.side, self.shards.splits), *others])
+        store.keep_only(models, chain(map(self.shards.side, self.shards.splits), others))
         record_models(state, models)
         kept = {f"{model.name}.npz" for model in models}
         if self.official is not None:
