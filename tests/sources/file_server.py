@@ -8,8 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Lock, Thread
 from time import sleep
+
+from hgld.config import StageContext
+from tests.sources.made_set import folder_of
 
 __all__ = ["Files", "serve_files"]
 
@@ -156,3 +160,16 @@ def serve_files(files: Files) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@dataclass
+class FileSite:
+    """A server of files, and the run that fetches from it."""
+
+    url: str
+    files: Files
+    context: StageContext
+
+    @property
+    def folder(self) -> Path:
+        return folder_of(self.context)

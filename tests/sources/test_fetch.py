@@ -3,7 +3,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import md5
 from pathlib import Path
@@ -28,25 +28,14 @@ from hgld.sources.fetch import (
 from hgld.tasks import Label, watched_by
 from tests.drip import dripping
 from tests.listening import heard
-from tests.sources.file_server import Files, serve_files
+from tests.sources.file_server import Files, FileSite, serve_files
 from tests.sources.made_set import folder_of
 from tests.sources.small_disk import asked_of_read_only, small_disk
 
 TAR = Random(0).randbytes(300_000)
 
 
-@dataclass
-class Site:
-    """A server of files, and the run that fetches from it."""
-
-    url: str
-    files: Files
-    context: StageContext
-
-    @property
-    def folder(self) -> Path:
-        return folder_of(self.context)
-
+class Site(FileSite):
     def fetch(self, *downloads: Download) -> None:
         """Fetch these, or the two tars and the CSV."""
         fetch_files(options=options(self.url, *downloads), context=self.context)

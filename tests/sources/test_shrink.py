@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import md5
 from pathlib import Path
@@ -29,8 +29,8 @@ from hgld.sources.download import RemoteFile
 from hgld.sources.fetch import estimate_fetch, fetch_files, plan_downloads, sample_bandwidth
 from hgld.sources.gldv2 import collect
 from hgld.sources.shrink import ALL, ShrinkTask, download_kept, read_wanted, shrink_tar
-from tests.sources.file_server import Files, serve_files
-from tests.sources.made_set import FILES, OPTIONS, TARS, folder_of, in_memory
+from tests.sources.file_server import Files, FileSite, serve_files
+from tests.sources.made_set import FILES, OPTIONS, TARS, in_memory
 from tests.sources.small_disk import asked_of_read_only, small_disk
 
 SIDE = 32
@@ -64,17 +64,8 @@ PHOTOS = {name: {i: photo(n) for n, i in enumerate(ids)} for name, ids in TARS.i
 WANTED = {"train": "clean.csv", "index": "index.csv", "test": "solution.csv"}
 
 
-@dataclass
-class Site:
+class Site(FileSite):
     """A server of CSVs and tars, and the run that fetches from it and keeps small photos."""
-
-    url: str
-    files: Files
-    context: StageContext
-
-    @property
-    def folder(self) -> Path:
-        return folder_of(self.context)
 
     def options(self, short_side: int | None = SIDE, **changes: object) -> FetchOptions:
         tars = [
