@@ -73,7 +73,6 @@ record: install
 	-$(BIN)/python -m tests.benchmarks --part gallery --out $(RESULTS)/bench-gallery.json
 	-$(BIN)/python -m tests.benchmarks --part growth --out $(RESULTS)/bench-growth.json
 	$(BIN)/python -m pipelines.record pages
-	$(BIN)/python -m pipelines.paper_figures draw
 	$(BIN)/python docs/images/take.py
 
 record: RESULTS := pipelines/results
@@ -85,7 +84,6 @@ claims: install
 	$(BIN)/hgld run tests/real/washington.toml --work work/washington --until export
 	$(BIN)/python -m pipelines.claims head made finetune
 	$(BIN)/python -m pipelines.record pages
-	$(BIN)/python -m pipelines.paper_figures draw
 
 # Debian packages that tests and benchmarks need: a browser that opens the report, a font with Chinese
 # letters, a spreadsheet that opens the review, a MediaWiki to scrape, and WordNet; of npm, servers of

@@ -1,7 +1,7 @@
 """Measures and draws the small figures of the papers on made scores.
 
-    python -m pipelines.paper_figures          measures for half a minute, records, and draws
-    python -m pipelines.paper_figures draw     docs/images/paper-*.svg of what is recorded
+    python -m pipelines.paper_figures     measures for half a minute and records
+    python -m pipelines.record pages      draws docs/images/paper-*.svg from what is recorded
 
 The scores are made, so the figures show how the functions behave, not how a model ranks. The sweep
 of the temperature and the times of the losses are those of ``make claims`` and ``make bench``.
@@ -9,7 +9,6 @@ of the temperature and the times of the losses are those of ``make claims`` and 
 
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -191,11 +190,7 @@ def _draw(
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["draw"]:
-        about = {"commit": commit(), "date": datetime.now(UTC).date().isoformat()}
-        about["machine"] = machine()
-        text = json.dumps({**about, "figures": measure_paper_figures()}) + "\n"
-        (RESULTS / "paper-figures.json").write_text(text, encoding="utf-8")
-    for path, text in draw_paper_figures().items():
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(ROOT))
+    about = {"commit": commit(), "date": datetime.now(UTC).date().isoformat()}
+    about["machine"] = machine()
+    text = json.dumps({**about, "figures": measure_paper_figures()}) + "\n"
+    (RESULTS / "paper-figures.json").write_text(text, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Runs a pipeline, records what it measured, and writes the recorded figures into the pages.
 
     python -m pipelines.record run pipelines/quickstart.toml    results/quickstart.json
-    python -m pipelines.record pages                            README.md, docs/, labels/README.md
+    python -m pipelines.record pages                            README.md, docs/, labels/README.md,
+                                                                docs/images/paper-*.svg
 
 Figures are never typed: a page holds what stands in ``results/*.json``, each with the commit, the
 machine and the date it was measured on.
@@ -544,7 +545,10 @@ def main(arguments: list[str]) -> None:
             for pipeline in pipelines:
                 print(record(Path(pipeline)))
         case ["pages"]:
-            for path, text in pages().items():
+            # imported here: paper_figures imports this module
+            from pipelines.paper_figures import draw_paper_figures
+
+            for path, text in (pages() | draw_paper_figures()).items():
                 path.write_text(text, encoding="utf-8")
         case _:
             sys.exit(__doc__)

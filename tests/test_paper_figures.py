@@ -16,7 +16,7 @@ def test_the_figures_in_the_docs_are_those_of_the_recorded_results() -> None:
     found = draw_paper_figures()
     assert len(found) == 7 + (RESULTS / "claims-head.json").is_file()
     for path, text in found.items():
-        assert path.read_text("utf-8") == text, f"{path}: python -m pipelines.paper_figures draw"
+        assert path.read_text("utf-8") == text, f"{path}: run python -m pipelines.record pages"
 
 
 def test_the_recorded_figures_behave_as_the_papers_say() -> None:
