@@ -155,7 +155,10 @@ def _run_all(
         packed = pickle.dumps((function, tasks[one.number], Path.cwd()))
         running[remote.remote(packed, one.own, shared, token)] = one
 
-    budget, room = _store_bytes(ray) / 2, _count_fits(ray, needs)
+    own = ray.get_runtime_context().get_node_id()
+    nodes = [node["Resources"] for node in ray.nodes() if node["NodeID"] == own]
+    budget = nodes[0]["object_store_memory"] / 2 if nodes else 0.0  # half of the driver's store
+    room = _count_fits(ray, needs)
     waiting, idle_since = list(range(len(tasks)))[::-1], monotonic()
     if tasks and isinstance(tasks[0], FileTask):
         shared += _put(ray, ((path, 0, None) for path in tasks[0].shares()))
@@ -375,13 +378,6 @@ def _amounts(resources: dict[str, float]) -> str:
         f"{amount / scale.get(name, 1):.3g} {words.get(name, name)}"
         for name, amount in resources.items()
     )
-
-
-def _store_bytes(ray: Any) -> float:
-    """Bytes of the object store of the driver's node."""
-    own = ray.get_runtime_context().get_node_id()
-    nodes = [node["Resources"] for node in ray.nodes() if node["NodeID"] == own]
-    return float(nodes[0]["object_store_memory"]) if nodes else 0.0
 
 
 @contextmanager

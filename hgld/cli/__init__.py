@@ -84,7 +84,10 @@ def main() -> None:
     sys.unraisablehook = _repeat_dropped
     code = guarded(app)
     ignore_requests()  # as Python ends, any other handler is undone
-    _wait_for_threads()
+    # Python takes threads as ended whose join a stop request interrupted. Before Python 3.13 it
+    # would end beneath them: they abort the process, or leak semaphores.
+    while any(not (one.daemon or one.is_alive()) for one in threading.enumerate()):
+        time.sleep(0.02)
     if "duckdb" in sys.modules:
         gc.unfreeze()  # it reports each of its objects that Python does not find as it ends
     else:
@@ -111,15 +114,6 @@ def _repeat_dropped(found: "sys.UnraisableHookArgs") -> None:
     again = threading.Timer(REPEATED_S, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
-
-
-def _wait_for_threads() -> None:
-    """Wait for threads that Python takes as ended, since a stop request interrupted their join.
-
-    Before Python 3.13 it would end beneath them: they abort the process, or leak semaphores.
-    """
-    while any(not (one.daemon or one.is_alive()) for one in threading.enumerate()):
-        time.sleep(0.02)
 
 
 def _flush() -> None:
