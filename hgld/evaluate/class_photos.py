@@ -174,17 +174,13 @@ def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: i
 def _undecodable(rows: Rows, source: Path) -> set[tuple[str, int]]:
     """Return path and offset of the photos that cannot be decoded."""
     reader = FileReader(source)
-
-    def is_damaged(path: str, offset: int, size: int) -> bool:
+    found: set[tuple[str, int]] = set()
+    photos = rows[["path", "offset", "size_bytes"]]
+    for path, offset, size in photos.itertuples(index=False):
         try:
             decode_rgb(reader.read(path, offset, size))
         except (InvalidData, Undecodable):
-            return True
-        return False
-
-    photos = rows[["path", "offset", "size_bytes"]]
-    places = zip(photos["path"], photos["offset"], photos["size_bytes"], strict=True)
-    found = {place[:2] for place in places if is_damaged(*place)}
+            found.add((path, offset))
     reader.close()
     return found
 

@@ -304,22 +304,15 @@ def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) ->
     names = [str(name) for name in a.protocol["levels"]]
     if a.given is not None:
         return pd.DataFrame(columns=["level", "first_image", "a", "b"])
-    models = [
-        [side.of_model(name) for name in own]
-        for side, own in zip((a, b), zip(*pairs, strict=True), strict=True)
-    ]
-    counts = [
-        np.sum([_count_first(one, shared, len(names)) for one in side], axis=0) for side in models
-    ]
+    counts = np.zeros((2, len(names) + 1), np.int64)
+    for count, side, models in zip(counts, (a, b), zip(*pairs, strict=True), strict=True):
+        for ranking in (side.of_model(name).ranking for name in models):
+            first = ranking.first_levels()[pd.Index(ranking.query_ids).isin(shared)]
+            count += np.bincount(first[first >= 0], minlength=len(names) + 1)
     levels = range(len(names), -1, -1)
     labels = [shared_text(level, names) for level in levels]
     columns = {"level": list(levels), "first_image": labels}
     return pd.DataFrame({**columns, "a": counts[0][::-1], "b": counts[1][::-1]})
-
-
-def _count_first(side: MeasuredRun, shared: pd.Index, num_levels: int) -> np.ndarray:
-    kept = side.ranking.first_levels()[pd.Index(side.ranking.query_ids).isin(shared)]
-    return np.bincount(kept[kept >= 0], minlength=num_levels + 1)
 
 
 def _remarks(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:

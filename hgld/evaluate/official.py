@@ -116,10 +116,13 @@ class Official:
         """Rank the full index, write the submission file, and score it."""
         submission = self._submit(vectors, query, gallery, options)
         write_file(path, "\n".join(kaggle_lines(submission, CUT)) + "\n")
-        found = kaggle_score(submission, self._solution(), CUT)
-        values = np.array(list(found.per_query.values()))
-        means = {f"{OFFICIAL} {usage.lower()}": mean for usage, mean in found.mean.items()}
-        ids = np.array(list(found.per_query), dtype=str)
+        columns = (self.queries[name] for name in ("image_id", "relevant", "usage"))
+        rows = zip(*columns, strict=True)
+        lines = (f"{query_id},{found or 'None'},{usage}" for query_id, found, usage in rows)
+        score = kaggle_score(submission, ["id,images,Usage", *lines], CUT)
+        values = np.array(list(score.per_query.values()))
+        means = {f"{OFFICIAL} {usage.lower()}": mean for usage, mean in score.mean.items()}
+        ids = np.array(list(score.per_query), dtype=str)
         return OfficialScore(OFFICIAL, {OFFICIAL: float(values.mean()), **means}, ids, values)
 
     def _submit(
@@ -150,10 +153,3 @@ class Official:
 
     def _ids(self, side: Side) -> np.ndarray:
         return np.concatenate([part.image_ids for part in self._both(side)])
-
-    def _solution(self) -> Iterator[str]:
-        """Yield the lines of the official solution file."""
-        yield "id,images,Usage"
-        columns = (self.queries[name] for name in ("image_id", "relevant", "usage"))
-        for image_id, relevant, usage in zip(*columns, strict=True):
-            yield f"{image_id},{relevant or 'None'},{usage}"

@@ -117,7 +117,11 @@ def open_measured(text: str) -> MeasuredRun:
         MissingInput: there is no evaluation at this place.
         UsageError: unknown model, or there are several and none is named.
     """
-    folder, model = _place(text)
+    place, _, model = text.rpartition(":")  # the last colon: a path may hold others
+    if not place or Path(text).exists():
+        place, model = text, ""
+    path = Path(place)
+    folder = default_work(path) if path.suffix == ".toml" else path
     if not (folder / ARTIFACTS["evaluation"].file).is_file():
         raise MissingInput(
             f"{text}: {folder} holds no evaluation ({ARTIFACTS['evaluation'].file}); expected a "
@@ -160,16 +164,6 @@ def read_measured(path: Path) -> MeasuredRun:
     # no model of the pipeline is known to have seen the classes: the bootstrap draws them
     protocol = {"levels": [], "classes": {"trained_on": 0}}
     return MeasuredRun(path, path.stem, {path.stem: {}}, protocol, metrics, means, rows)
-
-
-def _place(text: str) -> tuple[Path, str]:
-    """Split ``PLACE[:MODEL]`` into work folder and model."""
-    # the last colon: a path may hold others
-    place, _, model = text.rpartition(":")
-    if not place or Path(text).exists():
-        place, model = text, ""
-    path = Path(place)
-    return (default_work(path) if path.suffix == ".toml" else path), model
 
 
 def read_artifact(folder: Path, name: str) -> Any:
