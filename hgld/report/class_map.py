@@ -115,7 +115,10 @@ def draw_class_maps(
             text = f"nearest class of the same {level}: {found.together:.0%}"
             axes.set_xlabel(text, fontsize=9, color=theme.ink)
         looks = [*marks.values(), (theme.grid, "o")]
-        handles = [_handle(name, *look) for name, look in zip(legend, looks, strict=False)]
+        handles = [
+            Line2D([], [], color=colour, marker=mark, linestyle="", markersize=7, label=name)
+            for name, (colour, mark) in zip(legend, looks, strict=False)
+        ]
         style: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": theme.ink}
         figure.legend(handles=handles, loc="outside lower center", ncols=beside, **style)
         return Drawing(figure, theme)
@@ -135,7 +138,3 @@ def _draw_map(
     axes.margins(0.06)
     axes.set_xticks([])
     axes.set_yticks([])
-
-
-def _handle(name: str, colour: str, mark: str) -> Line2D:
-    return Line2D([], [], color=colour, marker=mark, linestyle="", markersize=7, label=name)

@@ -58,7 +58,11 @@ class ClassTable:
         values = values[values.index.isin(list(queries.landmarks))]
         paths = [queries.path(str(image)) for image in values.index]
         names = [(m, run) for m in measured.evaluation["metrics"] for run in measured.runs]
-        columns = [_mean_of_seeds(values, m, measured.runs[run]["models"]) for m, run in names]
+        columns = []
+        for metric, run in names:  # means over the seeds
+            keys = [(metric, model) for model in measured.runs[run]["models"]]
+            known = [values[key] for key in keys if key in values]
+            columns.append(np.mean(known, axis=0) if known else np.full(len(values), np.nan))
         table = np.stack(columns, axis=1) if columns else np.empty((len(values), 0))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         classes: list[Path] = []
@@ -129,14 +133,6 @@ def class_columns(
         "class": [shown.get(path[-1], path[-1]) for path in paths],
         "within": [" > ".join(path[:-1]) for path in paths],
     }
-
-
-def _mean_of_seeds(values: pd.DataFrame, metric: str, models: Sequence[str]) -> np.ndarray:
-    known = [values[metric, model] for model in models if (metric, model) in values]
-    if not known:
-        return np.full(len(values), np.nan)
-    mean: np.ndarray = np.mean(known, axis=0)
-    return mean
 
 
 def class_means(

@@ -132,7 +132,11 @@ def draw_loss_curves(
             for curve in curves[model]:
                 steps, losses = (np.asarray(part, dtype=float) for part in curve)
                 axes.plot(steps, losses, color=colours[model], linewidth=0.8, alpha=0.35)
-                axes.plot(steps, _running_mean(losses), color=colours[model], linewidth=1.8)
+                # over a centred window of a twentieth of the curve, shorter at its ends
+                windows = pd.Series(losses).rolling(
+                    2 * (len(losses) // 40) + 1, center=True, min_periods=1
+                )
+                axes.plot(steps, windows.mean(), color=colours[model], linewidth=1.8)
             axes.set_title(model, loc="left", fontsize=10, color=colours[model], weight="bold")
             axes.set_xlim(left=0)
             if number >= len(shown) - columns:
@@ -162,12 +166,6 @@ def draw_class_sizes(sizes: Mapping[str, Sequence[int]], finest: str, theme: The
         axes.set_ylabel(f"images of the {finest}")
         add_legend(axes, theme, columns=1, inside="upper right")
         return Drawing(figure, theme)
-
-
-def _running_mean(values: np.ndarray) -> np.ndarray:
-    """Mean over a centred window of a twentieth of the curve, shorter at its ends."""
-    window = 2 * (len(values) // 40) + 1
-    return pd.Series(values).rolling(window, center=True, min_periods=1).mean().to_numpy()
 
 
 def model_colours(names: Sequence[str], theme: Theme) -> dict[str, str]:
