@@ -54,13 +54,13 @@ class TextEncoder:
         """Encode N texts as unit vectors (N, D), float32."""
         if not texts:
             raise ValueError("there is no text to encode")
-        starts = range(0, len(texts), batch_size)
+        vectors = []
         with kept_memory(self.device):
-            return np.concatenate([self._encode(list(texts[i : i + batch_size])) for i in starts])
-
-    def _encode(self, texts: list[str]) -> np.ndarray:
-        vectors = self.tower(self.tokenize(texts).to(self.device))  # (N, D)
-        return F.normalize(vectors.float(), dim=-1).cpu().numpy()
+            for start in range(0, len(texts), batch_size):
+                tokens = self.tokenize(list(texts[start : start + batch_size])).to(self.device)
+                found = F.normalize(self.tower(tokens).float(), dim=-1)  # (n, D)
+                vectors.append(found.cpu().numpy())
+        return np.concatenate(vectors)
 
 
 def load_text_encoder(name: str, device: str = "auto") -> TextEncoder:

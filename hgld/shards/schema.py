@@ -152,7 +152,11 @@ class IndexCheck:
                     f"{self.path}: column '{name}' is missing; {index_again(self.path.parent)}"
                 )
         for name in (name for name in TEXTS if name in rows):
-            self._require_text(rows[name], name in IN_ERRORS)
+            if not _is_text(rows[name], name in IN_ERRORS):
+                raise InvalidData(
+                    f"{self.path}: column '{name}' is not text, has gaps or control characters; "
+                    + index_again(self.path.parent)
+                )
         if rows.empty:
             return
         limits = {**BOUNDS, **dict.fromkeys(levels, (0, MOST_CLASSES - 1))}
@@ -168,14 +172,6 @@ class IndexCheck:
         if self.columns is None or ("run" in rows and levels and levels[-1] in rows):
             self._require_classes(rows, levels, np.r_[0, np.cumsum(changes)])
         self.rows += len(rows)
-
-    def _require_text(self, column: "pd.Series[Any]", printed: bool) -> None:
-        """Check for UTF-8 without missing values; printed columns also for control characters."""
-        if not _is_text(column, printed):
-            raise InvalidData(
-                f"{self.path}: column '{column.name}' is not text, has gaps or control characters; "
-                + index_again(self.path.parent)
-            )
 
     def _require_numbers(self, rows: pd.DataFrame, name: str, least: int, most: int) -> None:
         column = rows[name]
