@@ -141,16 +141,14 @@ def paths_of_tree(tree: Tree) -> pd.DataFrame:
     if len(names) != depth:
         raise InvalidData(f"the tree has {depth} levels, but {len(names)} names: {list(names)}")
 
-    def names_along(item: tuple[str, list[str]]) -> list[str]:
-        return [tree.nodes[one]["name"] for one in item[1]]
-
     split_ids = {leaf: tree.nodes[leaf]["name"].partition(":")[::2] for leaf in paths}
     # of landmarks if all names are such, not of a class "16:9" or a "train:12" among others
     are_landmarks = all(s in ID_SPACES and own.isdecimal() for s, own in split_ids.values())
+    named = [([tree.nodes[one]["name"] for one in path], leaf) for leaf, path in paths.items()]
     rows = []
-    for number, (leaf, path) in enumerate(sorted(paths.items(), key=names_along)):
+    for number, (path, leaf) in enumerate(sorted(named, key=lambda one: one[0])):
         facts = tree.nodes[leaf]
-        text = dict(zip(names, (tree.nodes[one]["name"] for one in path), strict=True))
+        text = dict(zip(names, path, strict=True))
         known = dict(zip(("split", "landmark_id"), split_ids[leaf], strict=True))
         known = known if are_landmarks else {}
         row = {"split": "train", "landmark_id": number, **known, **facts}

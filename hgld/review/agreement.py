@@ -233,7 +233,12 @@ def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
     classes = sorted({*one, *other})
     # (N, C) one-hot answers of each
     first, second = (np.eye(len(classes))[np.searchsorted(classes, side)] for side in (one, other))
-    agreement, ac1 = _shares(first, second, weights)
+    share = weights / weights.sum()
+    agreement = float(share @ (first * second).sum(axis=1))
+    # Gwet's AC1, whose chance term is sum_k q_k (1 - q_k) / (C - 1)
+    mean = share @ (first + second) / 2
+    chance = float((mean * (1 - mean)).sum() / max(len(mean) - 1, 1))
+    ac1 = (agreement - chance) / (1 - chance)
     if len(classes) == 1:
         note = f"both say '{classes[0]}' throughout: kappa is not defined"
         found: dict[str, float | None] = dict.fromkeys(("kappa", "low", "high"))
@@ -244,15 +249,6 @@ def _measure(pairs: Pairs, weights: np.ndarray, seed: int) -> dict[str, Any]:
     return {
         "agreement": round(agreement, DIGITS), **found, "ac1": round(ac1, DIGITS), "note": note
     }  # fmt: skip
-
-
-def _shares(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return agreement and Gwet's AC1, whose chance term is sum_k q_k (1 - q_k) / (C - 1)."""
-    share = weights / weights.sum()
-    agreement = float(share @ (first * second).sum(axis=1))
-    mean = share @ (first + second) / 2
-    chance = float((mean * (1 - mean)).sum() / max(len(mean) - 1, 1))
-    return agreement, (agreement - chance) / (1 - chance)
 
 
 def _interval(

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,10 +177,7 @@ def ask_items(
         "languages": "|".join(dict.fromkeys((*languages, "mul"))),
         "sitefilter": "|".join(wiki_of(language) for language in languages),
     }
-
-    def read(document: Mapping[str, Any], ids: Sequence[str]) -> dict[str, NamedItem]:
-        return read_named_items(document, ids, properties)
-
+    read = partial(read_named_items, properties=properties)
     path = folder / f"items_{'_'.join((*languages, *properties))}.json"
     return Wikidata(client, options, path, question, read, NamedItem)
 

@@ -45,7 +45,9 @@ def rank_blocks(
     room = (ranges.ends - ranges.starts)[:, 0].long().cpu()
     offsets = torch.cat([room.new_zeros(1), room.cumsum(0)])
     device_offsets = offsets.to(query.device)
-    bounds = _blocks(room, len(sorted_gallery))
+    # as large as scores and relevant images fit in memory
+    most = min(CELLS_AT_ONCE // len(sorted_gallery), ITEMS_AT_ONCE // max(1, int(room.max())))
+    bounds = [*range(0, len(room), max(1, min(ROWS_AT_ONCE, most))), len(room)]
     for block in watch([slice(*pair) for pair in pairwise(bounds)]):
         with whole_products(query.device):
             scores = query[block] @ sorted_gallery.T
@@ -57,13 +59,6 @@ def rank_blocks(
         if int(faults):
             raise not_finite()
         yield levels.cpu().numpy(), counts[block], order.cpu().numpy()
-
-
-def _blocks(room: Tensor, gallery: int) -> list[int]:
-    """Bounds of the query blocks: as large as scores and relevant images fit in memory."""
-    rows = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // gallery))
-    rows = max(1, min(rows, ITEMS_AT_ONCE // max(1, int(room.max()))))
-    return [*range(0, len(room), rows), len(room)]
 
 
 def _rank(
