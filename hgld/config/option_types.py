@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationInfo,
+    field_validator,
+)
 
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
 KIND_SEPARATOR = " > "  # between the classes above a supercategory, coarse to fine
@@ -206,6 +213,15 @@ class Options(BaseModel):
     operational: ClassVar[frozenset[str]] = frozenset()
     brought: ClassVar[frozenset[str]] = frozenset()
     in_source: ClassVar[frozenset[str]] = frozenset()
+
+    @field_validator("*")
+    @classmethod
+    def _require_held(cls, value: Any) -> Any:
+        # numpy and torch end in an overflow, within a step, that names no option
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, int | float) and abs(one) >= 2**63:
+                raise ValueError("expected a number below 2^63")
+        return value
 
     def brought_paths(self) -> dict[str, Path]:
         """Return option -> path of a person's own files."""

@@ -233,6 +233,14 @@ def test_sizes_beyond_the_memory_are_one_clear_line(train, changes: dict[str, in
         train({"run": SHORT}, **changes)
 
 
+@pytest.mark.parametrize(
+    "run", [{"lr": 1e38}, {"min_lr": 1e300}, {"gamma": 1e300}, {"milestones": [10**25]}]
+)
+def test_numbers_that_overflow_in_a_step_are_refused(run: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=rf"{next(iter(run))}\n  .*expected a number below 2\^63"):
+        RunOptions(**run)
+
+
 @pytest.mark.parametrize("option", ["seed", "dim", "image_size"])
 def test_numbers_beyond_what_torch_can_hold_are_refused(option: str) -> None:
     with pytest.raises(ValueError, match=rf"{option}\n  Input should be less than"):
@@ -455,7 +463,7 @@ def test_seeds_that_give_two_models_one_name_are_refused(
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_keys_of_its_batch(train, tmp_path, shards):
-    run = RunOptions(steps=6, lr=1e30, head_lr=1e30)
+    run = RunOptions(steps=6, lr=1e18, head_lr=1e18)
     with pytest.raises(HgldError, match=r"the loss of step 2 is nan; the keys of its 6 images"):
         train({"run": run})
     kept = json.loads((tmp_path / "models" / "run" / "bad_batch.json").read_text())
