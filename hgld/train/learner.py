@@ -124,6 +124,7 @@ class Learner:
         parts: the objects that a checkpoint has to save, by name.
         loss_s: seconds that the last step spent in the loss.
         optimizer_s: seconds that it spent in the optimisers (a GPU's work continues beyond them).
+        skipped: steps that changed nothing, as gradients were infinite in fp16; the loop resets it.
         remembers: whether the memory bank, if there is one, is in use.
     """
 
@@ -153,7 +154,7 @@ class Learner:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=fp16)
         bank = MemoryBank(run.memory, model.dim, levels) if run.memory else None
         self.memory = bank.to(weight) if bank is not None else None
-        self.remembers = True
+        self.remembers, self.skipped = True, 0
 
     @property
     def parts(self) -> dict[str, Any]:
@@ -189,7 +190,9 @@ class Learner:
         for optimizer in moved:
             self.scaler.step(optimizer)
         if moved:
+            scale = self.scaler.get_scale()
             self.scaler.update()
+            self.skipped += self.scaler.get_scale() < scale
         self.optimizer_s = perf_counter() - began
         return loss
 

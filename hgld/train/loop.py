@@ -40,6 +40,7 @@ from hgld.train.runs import (
     deterministic,
 )
 from hgld.train.whitening import whiten_head
+from hgld.words import count_text
 
 
 def train_models(shards: Path, *, options: TrainOptions, context: StageContext, out: Path) -> None:
@@ -203,8 +204,11 @@ def _train(
         for step in track(steps, folder.describe(), run.steps, start):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
-            rows = torch.from_numpy(batch.planned.rows)  # (B,) of all ranks
-            labels = torch.from_numpy(data.labels[batch.planned.rows].astype(np.int64))  # (B, L)
+            found = batch.planned.rows  # (B,) of all ranks
+            if not damaged.rows.isdisjoint(found.tolist()):  # a replacement has its own number
+                found = np.concatenate(ranks.collect(batch.rows.numpy()))
+            rows = torch.from_numpy(found)
+            labels = torch.from_numpy(data.labels[found].astype(np.int64))  # (B, L)
             read = perf_counter()
 
             done = step + 1
@@ -241,6 +245,7 @@ def _train(
                 if ranks.leads:
                     metrics.sync()
                     checkpoints.save(done)
+                    _report_skipped(folder.path.name, learner, done)
                 # No process ends before the checkpoint is saved; a request may come until then.
                 stop = ranks.any(stop or ask())
             if stop:
@@ -250,6 +255,16 @@ def _train(
                         f"{run.steps}; run the same command again to go on"
                     )
                 )
+
+
+def _report_skipped(name: str, learner: Learner, done: int) -> None:
+    """Report the steps in fp16 that changed nothing since the last report."""
+    if learner.skipped:
+        say(
+            f"{name}: {count_text(learner.skipped, 'step')} up to step {done:,} changed nothing: "
+            "gradients were infinite in fp16, whose scale is lower now; if many are, use bf16"
+        )
+        learner.skipped = 0
 
 
 def _next_batch(

@@ -308,6 +308,27 @@ def test_replaced_images_stand_in_the_config_also_of_a_run_that_was_stopped(
     assert visible(cut / "run") == visible(whole / "run")
 
 
+def test_a_replacement_is_remembered_under_its_own_row(train, harmed) -> None:
+    shards, _ = harmed
+    run = RunOptions(loss="ROADMAP", steps=1, memory=6)
+    models = train({"run": run}, shards=shards, undecodable_budget=2)
+    state = torch.load(models / "run" / ".checkpoint.pt", weights_only=True)
+    (damaged,) = state["undecodable"]["rows"]
+    ids = state["memory"]["ids"].tolist()
+    assert len(ids) == 6 and damaged not in ids
+
+
+def test_steps_that_fp16_leaves_out_are_reported(train) -> None:
+    said: list[str] = []
+    with watched_by(None, said.append):
+        models = train({"run": SHORT}, precision="fp16", checkpoint_steps=2)
+    state = torch.load(models / "run" / ".checkpoint.pt", weights_only=True)
+    found = [re.match(r"run: (\d) steps? up to step (\d) changed nothing: ", line) for line in said]
+    counts = {int(line[2]): int(line[1]) for line in found if line}
+    assert counts and counts.keys() <= {2, 4, 6}
+    assert state["scaler"]["scale"] == 2.0 ** (16 - sum(counts.values()))  # each halves the scale
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_model_that_missed_damaged_images_is_trained_again_once_they_are_whole(
     train, harmed, shards: Path, tmp_path: Path, finished: bool

@@ -258,6 +258,10 @@ def test_the_budget_of_damaged_images_is_that_of_all_ranks_and_one_speaks(
     assert [text.count(f"{key}: is damaged; another image") for key in keys] == [1, 1]
     config = json.loads((folder / "work" / "models" / "run" / "config.json").read_text())
     assert sorted(config["undecodable"]["keys"]) == sorted(keys)
+    checkpoint = folder / "work" / "models" / "run" / ".checkpoint.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    remembered = state["memory"]["ids"].tolist()  # a replacement by its own number, on all ranks
+    assert len(remembered) == 4 and not {*remembered} & {*state["undecodable"]["rows"]}
 
 
 @pytest.mark.parametrize(
