@@ -5,7 +5,6 @@ photo that changed is embedded again.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pandas as pd
 
 from hgld.artifacts import atomic_path, size_of_file
 from hgld.config import EvaluateOptions, ModelOptions
-from hgld.errors import DamagedImage, InvalidData, UsageError
+from hgld.errors import DamagedImage, HgldError, InvalidData, UsageError
 from hgld.evaluate.embedded import STATE
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import find_given
@@ -58,18 +57,20 @@ def embed_photos(
         InvalidData: photos are missing or undecodable, or embeddings are not finite.
         UsageError: the model is the run of a pipeline.
     """
-    if not (found := find_given({"MODEL": model})):
-        raise UsageError(f"{model.source}: give the folder of the model, WORK/models/RUN")
-    sides = [
-        side_of_files(name, _located(rows, folder), folder, PHOTOS_PER_PART)
-        for name, rows in photos.items()
-    ]
+    name = Path(model.source).name  # in messages
     try:
-        named = replace(found[0], name=Path(found[0].source).name)  # in messages
-        vectors = EmbeddingStore(out / STATE, options).embed(named, sides)
+        if not (found := find_given({name: model})):
+            raise UsageError(f"{model.source}: give the folder of the model, WORK/models/RUN")
+        sides = [
+            side_of_files(split, _located(rows, folder), folder, PHOTOS_PER_PART)
+            for split, rows in photos.items()
+        ]
+        vectors = EmbeddingStore(out / STATE, options).embed(found[0], sides)
     except DamagedImage as error:
         fault = str(error).partition(", so the shard")[0]
         raise InvalidData(f"{fault}; replace the photo, or delete it") from None
+    except HgldError as error:
+        raise type(error)(str(error).replace(f"evaluate.models.{name}", "MODEL")) from None
     paths = []
     for side in sides:
         path = out / f"{side.split}.npz"

@@ -1,6 +1,7 @@
 """Folders of photos are embedded without a pipeline; each vector is that of its photo alone."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,20 @@ def test_the_same_command_embeds_only_what_changed(oxford: Path) -> None:
     embed_photos(model_of(oxford.parent), photos, {"photos": photos_in(photos)}, out, CPU)
     assert len([*(out / ".state").rglob("*.npy")]) == len(before) + 1
     assert (out / "photos.npz").read_bytes() != first
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("photos-model", "MODEL: .*/photos-model is neither a model's folder"),
+        ("timm:resnet5", "MODEL: timm has no model 'resnet5'"),
+        ("offline:lite", "MODEL 'offline:lite' is unknown"),
+    ],
+)
+def test_a_model_that_cannot_be_is_named_by_the_argument(oxford: Path, capsys, model, says) -> None:
+    words = ("--images", oxford / "jpg", "--out", oxford / "out", "--device", "cpu")
+    assert hgld("evaluations", "embed", model, *words) in (2, 3)
+    assert re.match(f"hgld: {says}", capsys.readouterr().err.splitlines()[-1])
 
 
 def test_embed_and_revisited_are_two_commands(oxford: Path, capsys) -> None:
