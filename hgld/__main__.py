@@ -16,6 +16,10 @@ def main() -> None:
     """Import the command line and run a command."""
     if sys.platform == "win32":  # it has neither the locks (fcntl) nor SIGHUP
         sys.exit("hgld: needs Linux, found Windows; install it in WSL (wsl --install)")
+    if sys.getfilesystemencoding() != "utf-8":  # of a locale; names of files would be misread
+        sys.exit(
+            f"hgld: names of files are read as {sys.getfilesystemencoding()}; set PYTHONUTF8=1"
+        )
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:

@@ -249,6 +249,13 @@ def test_windows_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None
         main()
 
 
+def test_an_encoding_that_would_misread_names_of_files_is_refused_in_one_line() -> None:
+    done = in_a_process("--version", LC_ALL="C", PYTHONUTF8="0")
+    assert done.stderr == "hgld: names of files are read as ascii; set PYTHONUTF8=1\n"
+    assert done.returncode == 1 and done.stdout == ""
+    assert in_a_process("--version", LC_ALL="C", PYTHONUTF8="1").returncode == 0
+
+
 def compare_kernels_on_a_small_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from hgld.ranking import kernel_comparison
 
