@@ -317,7 +317,7 @@ class Runner:
             if artifact.spreadsheet:
                 raise WaitingForReview(
                     f"{path}: holds edits that are not applied; run `hgld {stage.name} "
-                    f"{self.workspace.words} --apply` (with the same --set), "
+                    f"{self.workspace.words} --apply` (with your --set, if any), "
                     "or delete the file to discard them"
                 )
             if artifact.editable:
@@ -557,9 +557,9 @@ class Runner:
         if waits := self.waits_for(stage):
             sheet, review = self.workspace.path(stage.writes[0]), self.workspace.words
             raise WaitingForReview(
-                f"{waits}; decide in {sheet}, then `hgld review {review} --apply` (with the same "
-                f"--set), or on the page that `hgld review {review} --html` writes, which shows "
-                "its command"
+                f"{waits}; decide in {sheet}, then `hgld review {review} --apply` (with your "
+                f"--set, if any), or on the page that `hgld review {review} --html` writes, which "
+                "shows its command"
             )
         if stage.gate is not None:
             self.lock.stages[stage.name]["passed"] = True

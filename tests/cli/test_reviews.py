@@ -173,6 +173,7 @@ def test_a_note_about_the_encoding_of_a_sheet_is_printed_once(desk: Path) -> Non
 def test_the_gate_names_the_sheet_and_the_command_that_opens_it(desk: Path) -> None:
     said = hgld(desk, "review", code=20).err
     assert f"decide in {desk / 'work' / 'review.csv'}, then `hgld review" in said
+    assert "--apply` (with your --set, if any), or on the page" in said  # none was given
     fill(desk / "work" / "review.csv", {**PLACES, "pub": "restaurant", "inn": "drop"})
     apply = next(words for words in re.findall(r"`hgld ([^`]+)`", said) if "--apply" in words)
     in_process.hgld(*shlex.split(apply))
