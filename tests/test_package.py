@@ -4,7 +4,10 @@ import ast
 import importlib
 import importlib.metadata
 import re
+import shutil
+import subprocess
 import sys
+import tarfile
 import tomllib
 from collections.abc import Callable
 from functools import cache
@@ -109,6 +112,19 @@ def test_the_version_is_one_everywhere() -> None:
 
 def test_the_package_ships_its_types() -> None:
     assert Path("hgld/py.typed").is_file()
+
+
+def test_the_source_distribution_has_the_package_and_no_tests(tmp_path: Path) -> None:
+    for name in ("hgld", "tests"):
+        shutil.copytree(name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(name, tmp_path)
+    build = "from setuptools import build_meta; build_meta.build_sdist('.')"
+    subprocess.run([sys.executable, "-c", build], cwd=tmp_path, check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+    assert {"LICENSE", "hgld/py.typed", "hgld/templates/review/keys.js"} <= names
+    assert not [name for name in names if name.startswith("tests")]
 
 
 def open_curves(folder: Path) -> None:
