@@ -185,7 +185,7 @@ def read_labels(path: Path) -> pd.DataFrame:
         if path.suffix == ".npy":
             return _label_table(read_array(path), path)
         data = read_arrays(path)
-        table, ids = _label_table(data["labels"], path), _ids_of(data, path)
+        table, ids = _label_table(_array(data, ("labels",), path), path), _ids_of(data, path)
         return table if ids is None else table.assign(image_id=ids)
     except InvalidData:
         raise
@@ -282,11 +282,16 @@ def inner_products(query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
 
 def _read_npz(path: Path) -> Given:
     data = read_arrays(path)
-    name = next((name for name in VECTORS if name in data), None)
-    if name is None:
-        raise InvalidData(f"{path}: has no array 'vectors' (it has {', '.join(data) or 'none'})")
     labels = _label_table(data["labels"], path) if "labels" in data else None
-    return Given(path, data[name], _ids_of(data, path), labels)
+    return Given(path, _array(data, VECTORS, path), _ids_of(data, path), labels)
+
+
+def _array(data: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> np.ndarray:
+    """Return the array with the first of the names that is there."""
+    for name in names:
+        if name in data:
+            return data[name]
+    raise InvalidData(f"{path}: has no array '{names[-1]}' (it has {', '.join(data) or 'none'})")
 
 
 def _ids_of(data: Mapping[str, np.ndarray], path: Path) -> np.ndarray | None:

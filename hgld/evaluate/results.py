@@ -124,8 +124,8 @@ def open_measured(text: str) -> MeasuredRun:
     folder = default_work(path) if path.suffix == ".toml" else path
     if not (folder / ARTIFACTS["evaluation"].file).is_file():
         raise MissingInput(
-            f"{text}: {folder} holds no evaluation ({ARTIFACTS['evaluation'].file}); expected a "
-            "work folder or a pipeline file, and :MODEL; run `hgld evaluate PIPELINE` first"
+            f"{folder} holds no evaluation ({ARTIFACTS['evaluation'].file}); expected a work "
+            "folder or a pipeline file, and :MODEL; run `hgld evaluate PIPELINE` first"
         )
     report = read_artifact(folder, "evaluation")
     models, runs = report["models"], report["runs"]

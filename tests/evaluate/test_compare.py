@@ -136,7 +136,7 @@ def test_a_place_names_its_model(place: Path, tmp_path: Path) -> None:
         open_measured(str(place))
     with pytest.raises(UsageError, match=r"no model 'knew' .*did you mean 'new'"):
         open_measured(f"{place}:knew")
-    with pytest.raises(MissingInput, match="holds no evaluation"):
+    with pytest.raises(MissingInput, match=f"^{tmp_path}/nowhere holds no evaluation"):
         open_measured(str(tmp_path / "nowhere"))
     with pytest.raises(MissingInput, match=r"work/quickstart-not-run holds no evaluation"):
         open_measured("pipelines/quickstart-not-run.toml:happier")

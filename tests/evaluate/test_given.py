@@ -414,6 +414,14 @@ def test_arrays_of_another_shape_are_refused(array: np.ndarray, found: str, tmp_
         read_given(tmp_path / "a.npy")
 
 
+def test_a_file_without_the_array_that_is_read_names_those_it_has(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=np.eye(2, dtype=np.float32))
+    with pytest.raises(InvalidData, match=r"has no array 'vectors' \(it has features\)"):
+        read_given(tmp_path / "a.npz")
+    with pytest.raises(InvalidData, match=r"has no array 'labels' \(it has features\)"):
+        read_labels(tmp_path / "a.npz")
+
+
 def test_a_pickled_array_is_not_read(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
     with pytest.raises(InvalidData, match="holds Python objects"):
