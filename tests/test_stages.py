@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,9 @@ def test_the_function_of_a_stage_exists(stage: Stage) -> None:
 def test_a_stage_names_artifacts_that_exist_and_has_options(stage: Stage) -> None:
     assert {*stage.reads, *stage.also, *stage.writes} <= set(ARTIFACTS)
     assert stage.name in Pipeline.model_fields
-    assert set(stage.uses) <= set(Pipeline.model_fields)
+    pipeline = Pipeline.model_validate({"labels": "x"})
+    for used in stage.uses:  # a section, or an option of one
+        assert attrgetter(used)(pipeline) is not None
 
 
 def test_only_stages_with_a_model_load_torch() -> None:
@@ -128,6 +131,18 @@ def test_another_name_of_a_level_makes_the_release_stale(tmp_path: Path) -> None
     workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
     found = stage_options(stage, workspace, Lock(tmp_path / "lock.json"))
     assert found["cluster.levels"] == ["a", "b"]
+
+
+def test_another_number_of_clusters_makes_only_the_clusters_stale(tmp_path: Path) -> None:
+    """Other stages that use the section take the names of the levels from it."""
+    lock, found = Lock(tmp_path / "lock.json"), []
+    for clusters in (5, 6):
+        options = {"labels": "x", "publish": {"name": "Mine"}, "cluster": {"clusters": clusters}}
+        pipeline = Pipeline.model_validate(options)
+        workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+        stages = active_stages(pipeline)
+        found.append({stage.name: stage_options(stage, workspace, lock) for stage in stages})
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == ["cluster"]
 
 
 def test_without_a_name_nothing_is_published() -> None:

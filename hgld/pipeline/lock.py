@@ -359,7 +359,7 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
     An option with a path to the user's files has a second entry for their content.
     """
     flat: dict[str, Any] = {}
-    for section in (stage.name, *stage.uses):
+    for section in (stage.name, *(used.partition(".")[0] for used in stage.uses)):
         options = getattr(workspace.pipeline, section)
         if isinstance(options, str):
             flat[section] = getattr(workspace, section)  # the folder's name, if there is no title
@@ -397,9 +397,15 @@ def _not_hashed(options: Options, source: Path) -> dict[str, Path]:
 
 
 def _decisive(options: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
-    """Return the options without those that the stage ignores."""
+    """Return the options without those that the stage ignores, or does not use of a section."""
     ignored = {*stage.ignores, *(f"what {name} holds" for name in stage.ignores)}
-    return {name: value for name, value in options.items() if name not in ignored}
+    alone = {used.partition(".")[0]: used for used in stage.uses if "." in used}
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in ignored
+        and alone.get(name.removeprefix("what ").partition(".")[0], name) == name
+    }
 
 
 def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:

@@ -43,7 +43,8 @@ class Stage:
         when: option -> value or values for which this row is part of a pipeline.
         also: inputs that the function takes by keyword -> options as in ``when``; the rows of
             ``active_stages`` have those that apply among ``reads``, as their last ones.
-        uses: other sections of the pipeline file, or its title, that affect the output.
+        uses: other sections of the pipeline file, single options of them, or its title, that affect
+            the output.
         ignores: options of these sections that do not.
         gate: "module:function", called with the stage's arguments; raises until a person acts.
         checks: "module:function" -> names of tables. The function takes these tables and the
@@ -120,7 +121,7 @@ _hint = partial(
     help="Ask Wikidata which known classes the values are kinds of.",
     reads=("values", "taxonomy", "class_roots"),
     writes=("class_hints", "superclasses", "class_labels"),
-    uses=("cluster",),  # the names of the levels
+    uses=("cluster.levels",),
     unit="classes met",
 )
 _label = partial(
@@ -171,7 +172,7 @@ def _release(
         "publish",
         function,
         "Write the release folder; nothing is uploaded.",
-        uses=(*uses, "link"),  # the languages
+        uses=(*uses, "link.languages"),
         needs="publish.name",
         also=dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {},
         revision=4,
@@ -271,7 +272,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("landmarks", "linked"),
         writes=("instance_of", "misses", "ancestry"),
         when=_FROM_ITEMS,
-        uses=("link",),  # the languages
+        uses=("link.languages",),
     ),
     Stage(
         "clean",
@@ -346,18 +347,18 @@ STAGES: tuple[Stage, ...] = (
         },
         writes=("review", "review_clusters", "review_taxonomy"),
         when=_FROM_WORDS,
-        uses=("cluster",),  # the names of the levels
+        uses=("cluster.levels",),
         gate="hgld.review.sheets:require_decisions",
         unit="values",
         revision=5,
     ),
     _label_decided(
         when={**_FROM_WORDS, "source.family": _LANDMARKS},
-        uses=("cluster",),  # the names of the levels
+        uses=("cluster.levels",),
     ),
     _label_decided(
         when={**_FROM_WORDS, "source.family": _CLASSES},
-        uses=("cluster", "source"),  # the finest is the name of the class
+        uses=("cluster.levels", "source"),  # the finest is the name of the class
     ),
     _label(
         "hgld.hierarchy.label:read_published",
@@ -455,7 +456,7 @@ STAGES: tuple[Stage, ...] = (
         "decisions",
         "agreement",
         kinds=_LANDMARKS,
-        uses=("cluster",),  # the names of the levels
+        uses=("cluster.levels",),
     ),
     *_release(
         "hgld.publish:release_reviewed",
