@@ -35,6 +35,46 @@ def test_one_number_of_a_tar_is_a_text(tmp_path: Path) -> None:
     assert load_pipeline(write(tmp_path, "[fetch]\ntars = 7"), ["fetch.tars=5"]).fetch.tars == "5"
 
 
+def test_numbers_of_landmarks_to_hold_out_are_texts(tmp_path: Path) -> None:
+    pipeline = load_pipeline(write(tmp_path, "[collect]\nevaluation_classes = [3, 5]"))
+    assert pipeline.collect.evaluation_classes == ("3", "5")
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("collect.evaluation_classes=3", r"collect\.evaluation_classes: expected a list \(found 3"),
+        (
+            "collect.evaluation_classes=[[]]",
+            r"collect\.evaluation_classes\.0: input should be a val",
+        ),
+        ("train.eval_resize=x", r"train\.eval_resize: input should be a valid integer"),
+        ("train.augmentation.resize=[1]", r"train\.augmentation\.resize: value 2 is missing"),
+        ("report.compared=[]", r"report\.compared: value 1 is missing \(found \[\]\); report\.com"),
+        ("cluster.clusters=true", r"cluster\.clusters: expected a number \(found True\)"),
+        ("embed.photos=true", r"embed\.photos: expected a number \(found True\)"),
+        ("export.memory_gb=false", r"export\.memory_gb: expected a number \(found False\)"),
+        (
+            "export.memory_gb=1e30",
+            r"export\.memory_gb: input should be less than or equal to 1000000",
+        ),
+    ],
+)
+def test_a_value_of_another_type_is_refused_without_words_of_python(
+    tmp_path: Path, setting: str, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says) as refused:
+        load_pipeline(write(tmp_path, ""), [setting])
+    assert not any(
+        word in str(refused.value) for word in ("tuple[", "constrained", "union", "--set")
+    )
+
+
+def test_true_is_a_value_of_an_option_that_may_be_left_to_the_model(tmp_path: Path) -> None:
+    pipeline = load_pipeline(write(tmp_path, ""), ["train.freeze_batch_norm=true"])
+    assert pipeline.train.freeze_batch_norm is True
+
+
 def test_paths_are_relative_to_the_pipeline_file(tmp_path: Path) -> None:
     assert load_pipeline(write(tmp_path, "")).labels == tmp_path / "labels"
 

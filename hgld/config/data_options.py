@@ -1,9 +1,9 @@
 """Options of the data set itself: its layout, its download, its classes to hold out, its shards."""
 
 from pathlib import Path
-from typing import ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, Tag, model_validator
 
 from hgld.config.option_types import LocalPath, Options, ShardUrl
 
@@ -196,7 +196,10 @@ class CollectOptions(Options):
     evaluation_share: float = Field(0.0, ge=0, lt=1)
     """Share of the train classes held out for evaluation (open set), exactly; of a folder, the same
     share of each coarsest class."""
-    evaluation_classes: tuple[str, ...] | LocalPath = ()
+    evaluation_classes: (
+        Annotated[tuple[Annotated[str, Field(coerce_numbers_to_str=True)], ...], Tag("<list>")]
+        | Annotated[LocalPath, Tag("<path>")]
+    ) = ()
     """Hold out these classes instead: names of a folder's finest level or landmark ids of GLDv2, or
     a text file with one a line."""
     validation_share: float = Field(0.0, ge=0, lt=1)
@@ -211,7 +214,7 @@ class CollectOptions(Options):
     such a list: GLDv2-clean without the landmarks of ROxford and RParis (Song et al. 2024)."""
     seed: int = 0
     """Draws the held-out classes."""
-    memory_gb: float | None = Field(None, ge=1)
+    memory_gb: float | None = Field(None, ge=1, le=1e6)
     """Memory in GB for the joins of the tables of GLDv2; what exceeds it goes to the disk. Default:
     a quarter of the machine's, or of its container's or job's."""
 
@@ -258,7 +261,7 @@ class ExportOptions(Options):
     permits images of unknown licence."""
     processes: int = Field(1, ge=1)
     """Processes that write shards."""
-    memory_gb: float | None = Field(None, ge=1)
+    memory_gb: float | None = Field(None, ge=1, le=1e6)
     """Memory in GB for sorting tables of images; beyond it they are sorted on disk. Default: a
     quarter of the machine's, or of its container's or job's."""
     ray: str | None = None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -221,6 +221,16 @@ class Options(BaseModel):
         for one in value if isinstance(value, tuple) else (value,):
             if isinstance(one, int | float) and abs(one) >= 2**63:
                 raise ValueError("expected a number below 2^63")
+        return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_true_as_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false, which pydantic reads as 1 and 0: ``embed.photos = true``."""
+        kind = cls.model_fields[info.field_name or ""].annotation
+        kinds = {kind, *get_args(kind)}
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("expected a number")
         return value
 
     def brought_paths(self) -> dict[str, Path]:

@@ -296,8 +296,12 @@ def _describe(error: ValidationError) -> str:
 
 
 def _describe_one(item: Mapping[str, Any]) -> str:
-    loc = [part for part in item["loc"] if part not in ("<text>", "<table>")]
+    loc = [part for part in item["loc"] if not str(part).startswith("<")]  # a tag of option_types
     where = ".".join(map(str, loc))
+    if item["type"] == "missing" and isinstance(loc[-1], int):  # a list with too few values
+        *_, number = loc
+        where = where.removesuffix(f".{number}")
+        return f"{where}: value {number + 1} is missing (found {item['input']!r})"
     if item["type"] == "missing":
         return f"{where} is missing; add it to the file, or give it by --set {where}=VALUE"
     if item["type"] in EXPECTED:

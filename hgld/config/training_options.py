@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from hgld.config.option_types import (
     BackboneName,
@@ -197,7 +197,8 @@ def require_crop_inside(crop: int | None, resized: "Size") -> None:
         )
 
 
-Size = Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+Side = Annotated[int, Field(ge=1)]
+Size = Annotated[Side, Tag("<side>")] | Annotated[tuple[Side, Side], Tag("<sides>")]
 Range = Annotated[
     tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
     AfterValidator(_require_rising),
