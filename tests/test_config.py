@@ -51,6 +51,7 @@ def test_numbers_of_landmarks_to_hold_out_are_texts(tmp_path: Path) -> None:
         ("train.eval_resize=x", r"train\.eval_resize: input should be a valid integer"),
         ("train.augmentation.resize=[1]", r"train\.augmentation\.resize: value 2 is missing"),
         ("report.compared=[]", r"report\.compared: value 1 is missing \(found \[\]\); report\.com"),
+        ('report.compared=["a", "a"]', "report: compared names a twice; name two models"),
         ("cluster.clusters=true", r"cluster\.clusters: expected a number \(found True\)"),
         ("embed.photos=true", r"embed\.photos: expected a number \(found True\)"),
         ("export.memory_gb=false", r"export\.memory_gb: expected a number \(found False\)"),
@@ -68,6 +69,29 @@ def test_a_value_of_another_type_is_refused_without_words_of_python(
     assert not any(
         word in str(refused.value) for word in ("tuple[", "constrained", "union", "--set")
     )
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        (
+            "publish.license=CC BY 4.0",
+            "license is 'CC BY 4.0'; expected Hugging Face's name of one",
+        ),
+        ('publish.creators=["A", " A"]', "creators are .'A', 'A'.; expected different names"),
+        ('publish.creators=[" "]', "creators are .''.; expected different names"),
+        ("publish.version=٣.1.1", "publish.version: string should match pattern"),
+    ],
+)
+def test_a_release_whose_card_would_be_wrong_is_refused(
+    tmp_path: Path, setting: str, says: str
+) -> None:
+    with pytest.raises(UsageError, match=says):
+        load_pipeline(write(tmp_path, ""), [setting])
+
+
+def test_a_blank_name_is_no_release(tmp_path: Path) -> None:
+    assert load_pipeline(write(tmp_path, ""), ["publish.name= "]).publish.name == ""
 
 
 def test_true_is_a_value_of_an_option_that_may_be_left_to_the_model(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Options of the stages that measure models and show the results: evaluate, report, publish."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from hgld.config.option_types import SEED, ModelName, Options, RunName, files_of_models
 from hgld.config.training_options import Seed, Size, require_crop_inside
@@ -275,20 +276,36 @@ class ReportOptions(Options):
     """Unit that the intervals draw: "classes" with all their queries, or "queries". "auto": classes
     if no model was trained on a class of the queries (open set)."""
 
+    @model_validator(mode="after")
+    def _compares_two(self) -> Self:
+        if self.compared is not None and len(set(self.compared)) < 2:
+            raise ValueError(f"compared names {self.compared[0]} twice; name two models")
+        return self
+
 
 class PublishOptions(Options):
     """The release folder."""
 
-    name: str = ""
+    name: Annotated[str, StringConstraints(strip_whitespace=True)] = ""
     """Name of the release; empty: no release is made."""
-    version: str = Field("1.0.0", pattern=r"^\d+\.\d+\.\d+$")
+    version: str = Field("1.0.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
     """major.minor.patch: raise major if labels changed, minor if there are more, patch if the same
     ones are written again."""
     parts: Literal["labels", "labels+shards"] = "labels"
     """labels need no image; shards are released with the authors and licences of their images."""
     license: str = ""
     """Licence of the labels, as Hugging Face names it; empty: cc-by-4.0 for landmarks."""
-    creators: tuple[str, ...] = ()
+    creators: tuple[Annotated[str, StringConstraints(strip_whitespace=True)], ...] = ()
     """Names of those who release; empty: those who decided."""
     url: str = Field("", pattern=r"^(https?://\S+)?$")
     """Web page of the release; empty: its own card."""
+
+    @model_validator(mode="after")
+    def _fits_a_card(self) -> Self:
+        if not re.fullmatch(r"[a-z0-9.-]*", self.license):
+            raise ValueError(
+                f"license is {self.license!r}; expected Hugging Face's name of one, as cc-by-4.0"
+            )
+        if "" in self.creators or len(set(self.creators)) < len(self.creators):
+            raise ValueError(f"creators are {[*self.creators]}; expected different names")
+        return self
