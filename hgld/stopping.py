@@ -97,7 +97,9 @@ def blocked_for_children() -> Iterator[None]:
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
-        yield
+        # Another thread may take the signal, and a child whose start is interrupted stays unknown.
+        with held_back():
+            yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

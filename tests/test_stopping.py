@@ -1,16 +1,24 @@
 """Requests to stop: when they are heard, and by whom."""
 
+import os
 import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from time import sleep
 from types import SimpleNamespace
 
 import pytest
 
 from hgld.compiled import kernel
 from hgld.pipeline.stages import load_function
-from hgld.stopping import handle_with, heard_despite_library, stop_requests
+from hgld.stopping import (
+    blocked_for_children,
+    handle_with,
+    heard_despite_library,
+    stop_requests,
+)
 from tests.hearing import Heard, hearing
 
 # As torch does where the import of numpy within its own fails.
@@ -32,6 +40,19 @@ def test_a_wish_that_nobody_heeds_is_heard_in_the_end(heeds: bool) -> None:
         assert asked()
         if heeds:
             raise ValueError
+
+
+def test_a_request_that_another_thread_takes_interrupts_no_start_of_a_child() -> None:
+    started = False
+    with hearing(), pytest.raises(Heard), blocked_for_children():
+        other = Thread(target=os.kill, args=(os.getpid(), signal.SIGTERM))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # of which it has a copy
+        other.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        other.join()
+        sleep(0.01)
+        started = True
+    assert started
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError])
