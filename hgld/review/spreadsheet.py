@@ -106,7 +106,13 @@ def read_sheets(path: Path) -> list[Sheet]:
         raise InvalidData(f"{path}: no such file; `hgld review` writes it")
     data = path.read_bytes()
     if data.startswith(b"PK"):
-        sheets = [_sheet(f"{path} ({name})", table) for name, table in _read_workbook(path)]
+        tables = _read_workbook(path)
+        if not tables:  # as openpyxl reads a "Strict Open XML Spreadsheet" of Excel
+            raise InvalidData(
+                f"{path}: no worksheet can be read; save it as an Excel workbook, not as Strict "
+                "Open XML, or as CSV"
+            )
+        sheets = [_sheet(f"{path} ({name})", table) for name, table in tables]
         return [sheet for sheet in sheets if sheet.columns] or sheets  # Excel adds blank ones
     return [_sheet(str(path), _parse(_decode(path, data)))]
 
@@ -228,6 +234,8 @@ def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
 
         book = load_workbook(path, read_only=True, data_only=True)
         pages = [page for page in book.worksheets if page.sheet_state == "visible"]
+        for page in pages:
+            page.reset_dimensions()  # programs may write a size with fewer rows than there are
         return [(page.title, [list(map(_text, row)) for row in page.values]) for page in pages]
     except ImportError:
         raise UsageError(

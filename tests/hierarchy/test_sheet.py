@@ -2,10 +2,13 @@
 
 import csv
 import io
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -357,6 +360,39 @@ def test_rows_that_say_the_same_twice_are_accepted(tmp_path: Path) -> None:
 def test_a_damaged_workbook_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"not a readable workbook .*; save it as CSV"):
         apply(tmp_path, b"PK\x03\x04 no more")
+
+
+def workbook(folder: Path, rows: Sequence[str], change: Callable[[bytes], bytes]) -> Path:
+    """A workbook whose parts another program wrote a little differently."""
+    book, path, changed = openpyxl.Workbook(), folder / "book.xlsx", folder / "changed.xlsx"
+    for row in rows:
+        book.worksheets[0].append(row.split(","))
+    book.save(path)
+    with zipfile.ZipFile(path) as parts, zipfile.ZipFile(changed, "w") as out:
+        for name in parts.namelist():
+            out.writestr(name, change(parts.read(name)))
+    return changed
+
+
+def test_rows_below_the_size_that_a_workbook_declares_are_read(tmp_path: Path) -> None:
+    rows = [HEADER, "drop,,,,Q1", "drop,,,,Q2"]
+    path = workbook(tmp_path, rows, lambda part: part.replace(b'ref="A1:E3"', b'ref="A1:E2"'))
+    assert apply_paths([path])["key"].tolist() == ["Q1", "Q2"]
+
+
+@pytest.mark.filterwarnings("ignore:File contains an invalid specification")  # of openpyxl
+def test_a_workbook_in_strict_open_xml_is_refused(tmp_path: Path) -> None:
+    usual, strict = b"http://schemas.openxmlformats.org", b"http://purl.oclc.org/ooxml"
+    namespaces = [(usual + b"/spreadsheetml/2006/main", strict + b"/spreadsheetml/main")]
+    ending = b"/relationships"
+    namespaces += [(usual + b"/officeDocument/2006" + ending, strict + b"/officeDocument" + ending)]
+
+    def translated(part: bytes) -> bytes:
+        return reduce(lambda data, names: data.replace(*names), namespaces, part)
+
+    path = workbook(tmp_path, [HEADER, "drop,,,,Q1"], translated)
+    with pytest.raises(InvalidData, match=r"no worksheet can be read; save it as an Excel"):
+        apply_paths([path])
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
