@@ -28,6 +28,7 @@ from hgld.cli.arguments import (
     tool_group,
 )
 from hgld.cli.output import print_json, progress, require_other, write_sheets
+from hgld.errors import HgldError
 from hgld.words import columns_of, count_text, padded, percent_text
 
 if TYPE_CHECKING:
@@ -211,6 +212,9 @@ def compare(
         Path | None,
         out_option("Write a page with the photos of these queries.", metavar="FOLDER"),
     ] = None,
+    fail_if_worse: Annotated[
+        bool, typer.Option("--fail-if-worse", help="Exit code 1 if B is surely worse in a metric.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models or runs query by query, with intervals.
@@ -234,12 +238,15 @@ def compare(
     written = "" if out is None else _write_comparison(sides, found, rows, out)
     if as_json:
         print_json({"a": a, "b": b, **found.facts()})
-        return
-    typer.echo(f"A  {a}\nB  {b}")
-    for line in _describe(found, rows):
-        typer.echo(line)
-    if written:
-        typer.echo(written)
+    else:
+        typer.echo(f"A  {a}\nB  {b}")
+        for line in _describe(found, rows):
+            typer.echo(line)
+        if written:
+            typer.echo(written)
+    worse = ", ".join(row.metric for row in found.differences if row.is_worse)
+    if fail_if_worse and worse:
+        raise HgldError(f"{b}: worse than {a} in {worse}; their intervals leave out 0")
 
 
 @app.command("map")

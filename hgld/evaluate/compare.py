@@ -69,6 +69,11 @@ class Difference:
         """Whether the difference is significant: an interval exists and excludes 0."""
         return not self.by_chance and (self.low > 0 or self.high < 0)
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether B is significantly worse than A; a distance is worse if it is larger."""
+        return self.is_sure and (self.difference > 0) == lower_is_better(self.metric)
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -219,6 +219,22 @@ def test_compare_takes_what_measure_wrote_of_two_models(embeddings: Path) -> Non
                         f"{100 * (values[1] - values[0]):+.1f}"]  # fmt: skip
 
 
+@pytest.mark.parametrize(("metric", "gain"), [("H-AP", 0.5), ("AHD@4", -0.5)])
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_job_fails_if_b_is_surely_worse(
+    metric: str, gain: float, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    for name, value in (("bad", 0.5), ("good", 0.5 + gain)):
+        rows = "".join(f"{n},{n % 10},{value + n / 1000},{n % 7}\n" for n in range(40))
+        (tmp_path / f"{name}.csv").write_text(f"image_id,class,{metric},NDCG\n{rows}")
+    bad, good = tmp_path / "bad.csv", tmp_path / "good.csv"
+    compare = "evaluations", "compare", "--fail-if-worse", *more
+    assert hgld(*compare, bad, good).err == "" and hgld(*compare, good, good).err == ""
+    done = hgld(*compare, good, bad, code=1)
+    assert f"{bad}: worse than {good} in {metric}; their" in " ".join(done.err.split())
+    assert done.out == hgld("evaluations", "compare", *more, good, bad).out
+
+
 def test_compare_aligns_long_ids(tmp_path: Path) -> None:
     for name, values in (("a", (0.5, 0.25)), ("b", (0.25, 0.5))):
         rows = zip(("x" * 60, "熊" * 20), ("p", "q"), values, strict=True)
