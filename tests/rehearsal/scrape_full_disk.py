@@ -1,14 +1,13 @@
 """A disk that fills up in mid-run: one line says so, and the same command goes on."""
 
 import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.mediawiki.scraping import Run
 from tests.mediawiki.wiki import Wiki, serve
 from tests.rehearsal.scrape_scene import Figures, count_facts, require_done, require_sound, set_up
+from tests.sources.small_disk import small_disk
 
 __all__ = ["fill_the_disk"]
 
@@ -38,11 +37,13 @@ def fill_the_disk(
 
 
 def _fill_once(run: Run, wiki: Wiki, plain: Run, size: int) -> Figures:
-    with small_disk(run.work, size):
+    beside = run.work.rename(run.work.with_name("beside"))
+    with small_disk(run.work, size) as grow:
+        shutil.copytree(beside, run.work, dirs_exist_ok=True)
         stopped = run.scrape(wiki)
         require_sound(run)
         facts = count_facts(run)
-        _mount("remount,size=64m", run.work)
+        grow()
         finished = run.scrape(wiki)
         require_done(finished)
         require_sound(run)
@@ -55,25 +56,6 @@ def _fill_once(run: Run, wiki: Wiki, plain: Run, size: int) -> Figures:
         "message": last[0].replace(str(run.work), "WORK"),
         "facts_kept": facts,
     }
-
-
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[None]:
-    """The folder and what is in it on a disk of its own of that size."""
-    beside = folder.with_name("beside")
-    folder.rename(beside)
-    folder.mkdir()
-    _mount(f"size={size}", folder)
-    try:
-        for path in beside.iterdir():
-            shutil.copy2(path, folder)
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def _mount(options: str, folder: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
 
 
 def _size(folder: Path) -> int:

@@ -33,6 +33,7 @@ from hgld.shards import (
 from hgld.shards.write import FORMAT
 from hgld.tasks import watched_by
 from tests.shards.shard_world import World, draw, rot
+from tests.sources.small_disk import small_disk
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -515,44 +516,33 @@ def test_a_full_disk_leaves_no_half_shard_and_the_export_goes_on(world: World) -
     assert content(world.folder / "full") == content(whole)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KB of its own."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        message = f"no disk can be mounted here ({done.stderr.strip()}); run as root"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_disk_that_is_full_keeps_the_finished_shards(world: World, small_disk: Path) -> None:
+def test_a_disk_that_is_full_keeps_the_finished_shards(world: World, tmp_path: Path) -> None:
     whole, _ = world.export("whole", shard_megabytes=0.03)
-    out = world.folder / "full"
-    out.symlink_to(small_disk)
-    (small_disk / "other").write_bytes(bytes(160_000))
-    with pytest.raises(Resumable, match=r"tar: no space left for it \(No space left on device\)"):
+    disk, out = tmp_path / "disk", world.folder / "full"
+    out.symlink_to(disk)
+    with small_disk(disk, 256 << 10) as grow:
+        (disk / "other").write_bytes(bytes(160_000))
+        with pytest.raises(
+            Resumable, match=r"tar: no space left for it \(No space left on device\)"
+        ):
+            world.export("full", shard_megabytes=0.03)
+        kept = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tar")}
+        assert kept and not (out / "manifest.json").exists()
+        assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in kept)
+        (disk / "other").unlink()
+        grow()
         world.export("full", shard_megabytes=0.03)
-    kept = {p.name: p.stat().st_mtime_ns for p in out.glob("*.tar")}
-    assert kept and not (out / "manifest.json").exists()
-    assert all((out / name).read_bytes() == (whole / name).read_bytes() for name in kept)
-    (small_disk / "other").unlink()
-    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
-    world.export("full", shard_megabytes=0.03)
-    assert content(out) == content(whole)
-    assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
+        assert content(out) == content(whole)
+        assert {name: (out / name).stat().st_mtime_ns for name in kept} == kept
 
 
-def test_a_folder_that_may_not_be_written_is_named(world: World, small_disk: Path) -> None:
-    (world.folder / "closed").symlink_to(small_disk)
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(OSError, match=r"Read-only file system: .*closed"):
-        world.export("closed")
+def test_a_folder_that_may_not_be_written_is_named(world: World, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    (world.folder / "closed").symlink_to(disk)
+    with small_disk(disk, 256 << 10):
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with pytest.raises(OSError, match=r"Read-only file system: .*closed"):
+            world.export("closed")
 
 
 def test_a_second_writer_is_refused(world: World) -> None:
