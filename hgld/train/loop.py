@@ -204,11 +204,11 @@ def _train(
         for step in track(steps, folder.describe(), run.steps, start):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
-            found = batch.planned.rows  # (B,) of all ranks
-            if not damaged.rows.isdisjoint(found.tolist()):  # a replacement has its own number
-                found = np.concatenate(ranks.collect(batch.rows.numpy()))
-            rows = torch.from_numpy(found)
-            labels = torch.from_numpy(data.labels[found].astype(np.int64))  # (B, L)
+            images = batch.planned.rows  # (B,) of all ranks
+            if not damaged.rows.isdisjoint(images.tolist()):  # a replacement has its own number
+                images = np.concatenate(ranks.collect(batch.rows.numpy()))
+            rows = torch.from_numpy(images)
+            labels = torch.from_numpy(data.labels[images].astype(np.int64))  # (B, L)
             read = perf_counter()
 
             done = step + 1
