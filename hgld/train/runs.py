@@ -160,8 +160,9 @@ class RunFolder:
                 _remove(self.path / name)
         else:  # restored from the checkpoint: a damaged file costs no step
             write_file(self.path / LOSSES, found[LOSSES])
-        # Without config.json the run counts as unfinished until it is saved again.
-        for name in (CONFIG, WEIGHTS):
+        # Without config.json the run counts as unfinished until it is saved again. The step of a
+        # bad batch comes again: if it passes now, its keys must not stay among the model's files.
+        for name in (CONFIG, WEIGHTS, BAD_BATCH):
             _remove(self.path / name)
 
     def _why_anew(self, found: dict[str, Any] | None) -> str:

@@ -492,6 +492,15 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_keys_of_its_batch(train, t
     assert set(kept["keys"]) <= set(read_index(shards)["key"])
 
 
+def test_a_bad_batch_that_passes_after_a_resume_leaves_no_file(train, tmp_path: Path) -> None:
+    whole = train({"run": SHORT}, out=tmp_path / "whole")
+    with watched_by(before_step(4, crash)), pytest.raises(RuntimeError):
+        train({"run": SHORT}, checkpoint_steps=2)
+    kept = tmp_path / "models" / "run" / "bad_batch.json"
+    kept.write_text('{"step": 5, "keys": ["a"]}')  # as after a fault of a GPU
+    assert visible(train({"run": SHORT}, checkpoint_steps=2) / "run") == visible(whole / "run")
+
+
 def test_a_split_without_samples_names_those_there_are(train) -> None:
     with pytest.raises(
         UsageError, match=r"'dev' has no samples; the shards hold evaluation, index"
