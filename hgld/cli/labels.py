@@ -172,8 +172,10 @@ def tree(
     texts = depths.split(",") if depths else []
     numbers = [int(text) for text in texts if text.strip().isdecimal()]
     rises = len(numbers) == len(texts) and all(numbers) and numbers == sorted({*numbers})
-    if not rises or (classes is None) != (not numbers):
-        raise UsageError("--classes needs --depths with numbers from coarse to fine, such as 2,4")
+    if not rises:
+        raise UsageError(f"--depths {depths}: expected numbers from coarse to fine, such as 2,4")
+    if (classes is None) != (not numbers):
+        raise UsageError("--classes and --depths go together: the classes, and depths such as 2,4")
     with progress():
         found, left = read_tree(file), dict[str, str]()
         if classes is not None:

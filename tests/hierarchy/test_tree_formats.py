@@ -418,7 +418,9 @@ def test_odd_options_name_what_to_give(work: Path) -> None:
     for words, says in (
         (["--to", "newik", "--out", "x"], "did you mean 'newick'"),
         (["--to", "newick"], "--to and --out go together"),
-        (["--classes", "x.csv"], "--classes needs --depths"),
+        (["--classes", "x.csv"], "--classes and --depths go together"),
+        (["--depths", "1,2"], "--classes and --depths go together"),
+        (["--depths", "2,a"], "--depths 2,a: expected numbers from coarse to fine"),
         (["--classes", "x.csv", "--depths", "3,2"], "from coarse to fine"),
     ):
         assert says in tree(work, *words, code=2).said
