@@ -118,6 +118,8 @@ def check_count(**numbers: int | None) -> None:
     for name, number in numbers.items():
         if number is not None and not (isinstance(number, Integral) and number >= 1):
             raise ShapeError(f"{name} is {number!r}; expected a whole number, 1 or more")
+        if number is not None and number >= 1 << 63:  # kernels count in int64
+            raise ShapeError(f"{name} is {number}; expected less than 2**63")
 
 
 def _is_finite(number: object) -> bool:

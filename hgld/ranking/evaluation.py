@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
+from hgld.ranking.checks import check_count
 from hgld.ranking.kernels.device import (
     MOST_PART,
     TILE,
@@ -178,6 +179,7 @@ def rank_blocks(
             "exclude_self needs a gallery that begins with the queries; the first "
             f"{len(query)} gallery_labels are not query_labels"
         )
+    check_count(first=first or None)  # 0: no rows
     part = min(part or largest_part(query.device, query.shape[1]), MOST_PART)
     if len(gallery_labels) > MOST_IMAGES:
         raise ShapeError(

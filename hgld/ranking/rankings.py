@@ -609,4 +609,6 @@ def _cut(name: str, text: str | None) -> int | None:
     cut = int(text.removesuffix("k")) * (1000 if text.endswith("k") else 1)
     if cut < 1:
         raise UsageError(f"metric {name!r}: @{text}; expected 1 or more")
+    if cut >= 1 << 63:  # kernels count in int64
+        raise UsageError(f"metric {name!r}: expected a cut-off below 2**63")
     return cut

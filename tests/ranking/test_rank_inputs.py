@@ -242,6 +242,19 @@ def test_votes_of_rows_that_are_not_in_the_gallery_are_refused(first, reason) ->
         metrics.vote_paths(first, PATHS)
 
 
+@pytest.mark.parametrize("first", [-1, 1.5])
+def test_a_number_of_first_ranks_is_whole_and_not_negative(first) -> None:
+    with pytest.raises(ShapeError, match=f"first is {first}; expected a whole number"):
+        metrics.rank_gallery(EMBEDDINGS, PATHS, EMBEDDINGS, PATHS, first=first)
+
+
+def test_a_cut_off_beyond_int64_is_refused() -> None:
+    with pytest.raises(UsageError, match="expected a cut-off below 2"):
+        metrics.parse(f"R@{10**20}")
+    with pytest.raises(ShapeError, match="expected less than 2"):
+        metrics.recall_at_k(SCORES, LEVELS, 1, 10**20)
+
+
 def test_weights_of_wap_are_separated_by_slashes() -> None:
     with pytest.raises(UsageError, match="separated by '/'"):
         metrics.parse("wAP(weights=0.2,0.8)")
