@@ -125,13 +125,18 @@ def finish_files(folder: Path) -> bool:
     """
     shutil.rmtree(folder / ".replacing.tmp", ignore_errors=True)
     ready = folder / REPLACING
-    if not ready.is_dir():
+    if not is_replacing(folder):
         return False
     for file in sorted(ready.iterdir()):
         file.replace(folder / file.name)
     _sync(folder)
     ready.rmdir()
     return True
+
+
+def is_replacing(folder: Path) -> bool:
+    """Whether ``atomic_files`` is replacing files of the folder, or was killed while it did."""
+    return (folder / REPLACING).is_dir()
 
 
 def _bring_back(aside: Path, path: Path) -> None:

@@ -7,8 +7,7 @@ to writing. What loads scikit-learn is imported by the actions that need it.
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -22,7 +21,6 @@ from hgld.artifacts import (
     atomic_files,
     declared_table,
     edit_csv,
-    finish_files,
     hash_file,
     parse_csv,
 )
@@ -36,7 +34,6 @@ from hgld.cli.review_pages import (
 )
 from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.file_lock import hold
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import kinds_of
 from hgld.hierarchy.kinds import is_of_levels
@@ -100,7 +97,7 @@ def apply_review(
         before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner, stage)
         books = {path.resolve(): hash_file(path) for path in edited_workbook(runner)}
-        with _labels_held(runner):
+        with runner.hold_labels():
             files = read_files(paths)
             applied, decisions, edits, taxonomy = _apply_files(runner, files, who, sure)
             if not sure:
@@ -167,7 +164,7 @@ def save_links(
     Raises:
         InvalidData: cells that name no item; nothing was added.
     """
-    with _labels_held(runner):
+    with runner.hold_labels():
         links = runner.read("links", runner.stage("link"))
         apply = load_function("hgld.hierarchy.link_table:apply_links")
         after = apply(rows, links, who=who, when=runner.now, path=path)
@@ -249,7 +246,7 @@ def save_choices(
     from hgld.review.apply import apply_choices
 
     names = ("clusters", "taxonomy", "decisions", "cluster_edits", "class_hints")
-    with _labels_held(runner):
+    with runner.hold_labels():
         inputs = read_tables(runner, *names)
         applied = apply_choices(
             choices, *inputs, who=who, when=runner.now, source=source, sitting=sitting
@@ -283,7 +280,7 @@ def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
         raise UsageError(f"no value {key} in clusters.csv{nearest(key, known)}")
     if not text.strip():
         raise UsageError("a comment needs a text")
-    with _labels_held(runner):
+    with runner.hold_labels():
         _comment(runner, [(key, text)], who)
 
 
@@ -310,7 +307,7 @@ def undo_saved(runner: Runner, entry: str, rows: Sequence[str], who: str) -> lis
     entries = list_entries(runner)
     if (asked := find_entry(entries, entry)).cells:
         return None if is_taken_back(asked, entries) else undo_entry(runner, entry, who, "")[1]
-    with _labels_held(runner):
+    with runner.hold_labels():
         found = find_entry(list_entries(runner), entry)
         part = [row for row in found.rows if row.id in rows] if rows else found.rows
         return _take_back(runner, replace(found, rows=part), who, "")
@@ -324,18 +321,6 @@ def _take_back(runner: Runner, entry: Entry, who: str, why: str) -> list[str]:
     _append(runner, "decisions", decisions, undone.decisions)
     _append(runner, "cluster_edits", edits, undone.cluster_edits)
     return list(undone.left)
-
-
-@contextmanager
-def _labels_held(runner: Runner) -> Iterator[None]:
-    """Hold the lock of the labels folder; wait for other work folders that hold it."""
-    labels = runner.workspace.pipeline.labels
-    labels.mkdir(parents=True, exist_ok=True)
-    taken = f"{labels}: another hgld is adding decisions"
-    with hold(labels / ".lock", taken, waiting=runner.listener.notice):
-        if finish_files(labels):
-            runner.listener.notice(f"{labels}: finished the edit of the taxonomy that was stopped")
-        yield
 
 
 def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
@@ -368,7 +353,7 @@ def undo_decisions(
     runner: Runner, keys: Sequence[str], who: str, why: str, redo: bool = False
 ) -> None:
     """Append, for each value, the decision before its last one, or the one its last undo undid."""
-    with runner.alone(), _labels_held(runner):
+    with runner.alone(), runner.hold_labels():
         decisions = runner.read("decisions", runner.stage("review"))
         names, signed = _names_to_restore(runner), {"who": who, "when": runner.now, "why": why}
         after = undo.undo_decisions(
@@ -398,7 +383,7 @@ def undo_entry(
         UsageError: there is no such entry, or it is not the undo that is needed.
         InvalidData: nothing of it is in force.
     """
-    with runner.alone(), _labels_held(runner):
+    with runner.alone(), runner.hold_labels():
         entries = list_entries(runner)
         if asked:
             entry = find_entry(entries, asked)
@@ -440,7 +425,7 @@ def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> di
     Raises:
         InvalidData: all edits that cannot be made; none is.
     """
-    with runner.alone(), _labels_held(runner):
+    with runner.alone(), runner.hold_labels():
         taxonomy = _open_taxonomy(runner)
         recorded = runner.read("taxonomy_edits", runner.stage("review"))
         taxonomy.make(taxonomy.to_make(edits, recorded))

@@ -24,6 +24,8 @@ from hgld.artifacts import (
     Table,
     atomic_path,
     file_stamp,
+    finish_files,
+    is_replacing,
     left_behind,
 )
 from hgld.config import Pipeline, StageContext
@@ -191,6 +193,22 @@ class Runner:
         # Only the holder of the lock writes here, so no temporary file is in use.
         for file in left:
             file.unlink(missing_ok=True)
+        if is_replacing(self.workspace.pipeline.labels):
+            with self.hold_labels():  # which finishes it; half of an edit would be read
+                pass
+
+    @contextmanager
+    def hold_labels(self) -> Iterator[None]:
+        """Hold the lock of the labels folder; wait for other work folders that hold it."""
+        labels = self.workspace.pipeline.labels
+        labels.mkdir(parents=True, exist_ok=True)
+        taken = f"{labels}: another hgld is adding decisions"
+        with hold(labels / ".lock", taken, waiting=self.listener.notice):
+            if finish_files(labels):
+                self.listener.notice(
+                    f"{labels}: finished the edit of the taxonomy that was stopped"
+                )
+            yield
 
     def keep_tables(self) -> None:
         """Keep tables in memory from now on, each until its file changes."""

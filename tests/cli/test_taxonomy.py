@@ -416,6 +416,20 @@ def test_a_kill_between_two_files_is_repaired_by_the_same_command(
     assert not list((folder / "labels").glob(".replacing*"))
 
 
+def test_a_run_after_a_kill_between_two_files_has_all_of_the_edit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (pid := os.fork()) == 0:
+        _die_after(3, monkeypatch)
+        taxonomy(folder, "rename", "parks", "park")
+    os.waitpid(pid, 0)
+    assert "parks" in text_of(folder, "taxonomy.csv")
+    done = hgld("run", folder / "pipeline.toml", "--work", folder / "work", code=3)
+    assert "finished the edit of the taxonomy that was stopped" in done.err
+    assert "parks" not in text_of(folder, "taxonomy.csv")
+    assert ",park," in text_of(folder, "decisions.csv")
+
+
 def _die_after(moves: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left, rename = moves, os.rename
 
