@@ -369,6 +369,13 @@ def test_a_csv_without_paths_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert "labels.csv: no column path, so the sub-folders are the classes" in done.stderr
 
 
+def test_folders_below_the_classes_are_named(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos" / "train" / "food")
+    draw_classes(tmp_path / "photos" / "test")
+    done = hgld(tmp_path, "new", "photos")
+    assert "6 images in folders below those of the classes, first train/food/" in done.stderr
+
+
 def test_a_column_of_paths_of_another_name_is_named(tmp_path: Path) -> None:
     draw_classes(tmp_path / "photos")
     done = draft(tmp_path, "photo,class\n" + rows("fox", "cat"))

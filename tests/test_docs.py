@@ -120,6 +120,9 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
         (tmp_path / "photos/eagle owl").mkdir(parents=True)
         (tmp_path / "photos/eagle owl/1.JPG").touch()
         (tmp_path / "parents.csv").write_text("class,order,family\neagle owl,owls,true owls\n")
+    if '"genus"' in code:
+        (tmp_path / "photos/Rosacées/Rosa/sp.").mkdir(parents=True)
+        (tmp_path / "photos/Rosacées/Rosa/sp./1.JPG").touch()
     there = {**os.environ, "PYTHONPATH": str(Path().absolute())}
     command = [sys.executable, "example.py"]
     printed = subprocess.check_output(command, cwd=tmp_path, env=there, text=True)
@@ -127,6 +130,9 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
     if "parents.csv" in code:
         rows = (tmp_path / "photos/labels.csv").read_text().splitlines()
         assert rows == ["path,order,family,class", "eagle owl/1.JPG,owls,true owls,eagle owl"]
+    if '"genus"' in code:
+        rows = (tmp_path / "photos/labels.csv").read_text("utf-8").splitlines()
+        assert rows == ["path,family,genus,species", "Rosacées/Rosa/sp./1.JPG,Rosacées,Rosa,sp."]
 
 
 def test_the_ten_lines_of_the_readme_end_in_the_table_of_a_model(tmp_path: Path) -> None:

@@ -206,8 +206,11 @@ def measure_files(
     at = coarser_column(torch.from_numpy(np.concatenate(labels)))
     if at is not None:
         ordered = " ".join(f"--level {name}" for name in reversed(names))
+        before = names[at - 1]
+        if len(np.unique(words[0][:, at - 1])) == len(query):
+            ordered += f"; if '{before}' holds the ids of images, name the column image_id"
         raise InvalidData(
-            f"{other.path}: level '{names[at]}' is coarser than '{names[at - 1]}' before it; "
+            f"{other.path}: level '{names[at]}' is coarser than '{before}' before it; "
             f"levels run coarse to fine: {ordered}"
         )
     finest = names[-1]

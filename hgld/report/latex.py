@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 import pandas as pd
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_float_dtype, is_numeric_dtype
 
 LONG = 45  # rows that fit a page of a paper; longer tables break across pages
 SPECIAL = {
@@ -79,7 +79,8 @@ def frame_latex(table: pd.DataFrame) -> str:
     form, package = ("longtable", ", longtable") if len(texts) > LONG else ("tabular", "")
     head = [latex_row([escape_latex(str(name)) for name in texts])]
     cells = [[escape_latex(str(cell)).replace("–", "--") for cell in row] for row in texts.values]
-    notes = [rf"Shares in percent. Needs \usepackage{{booktabs{package}}}."]
+    shares = "Shares in percent. " if any(is_float_dtype(table[name]) for name in table) else ""
+    notes = [rf"{shares}Needs \usepackage{{booktabs{package}}}."]
     return booktabs(notes, sides, head, [latex_row(row) for row in cells], form)
 
 

@@ -186,7 +186,7 @@ def metrics_table(metrics: Sequence[str], rows: Sequence[MetricRow]) -> pd.DataF
 def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
     """Return the table of the page: percent, the best in bold, each interval below its mean."""
     notes = [
-        "Means in percent, 95 % intervals below; bold: best, or not surely worse.",
+        "Means in percent, 95 % intervals below; bold: best, or not surely worse; none if all are.",
         r"Needs \usepackage{booktabs}.",
     ]
     lines = list[str]()

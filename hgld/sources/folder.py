@@ -248,6 +248,12 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
         columns["split"] = [splits[folders[0]] if folders else "" for folders in parts]
         parts = [folders[1:] for folders in parts]
     columns["class"] = [f[0] if f and f[0].strip() else "" for f in parts]
+    if deeper := [name for name, folders in zip(names, parts, strict=True) if len(folders) > 1]:
+        say(
+            f"{count_text(len(deeper), 'image')} in folders below those of the classes, first "
+            f"{deeper[0]}; if these folders are levels, too, write labels.csv: path and a column "
+            "for each level, coarse to fine (docs/bring-your-own-hierarchy.md, Nested folders)"
+        )
     return pd.DataFrame(columns, index=[f"file {name}" for name in names], dtype="str")
 
 

@@ -202,6 +202,16 @@ def test_measure_says_in_one_line_what_is_wrong(
     assert line.startswith("hgld: ") and says in line
 
 
+def test_ids_in_a_column_of_another_name_are_no_level(embeddings: Path) -> None:
+    labels = embeddings / "labels.csv"
+    table = pd.read_csv(labels, dtype=str).drop(columns="image_id", errors="ignore")
+    table.insert(0, "sku", [f"s{i}" for i in range(len(table))])
+    table.to_csv(embeddings / "sku.csv", index=False)
+    words = "measure", embeddings / "vectors.npy", "--labels", embeddings / "sku.csv"
+    said = " ".join(hgld("evaluations", *words, code=3).err.split())
+    assert "; if 'sku' holds the ids of images, name the column image_id" in said
+
+
 def test_compare_takes_what_measure_wrote_of_two_models(embeddings: Path) -> None:
     vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
     worse = embeddings / "worse.npy"

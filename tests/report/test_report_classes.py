@@ -82,6 +82,12 @@ def test_latex_breaks_a_long_table_and_escapes_what_people_wrote() -> None:
     assert r"\begin{longtable}{lrr}" in many and "booktabs, longtable" in many
 
 
+def test_latex_of_counts_alone_does_not_call_them_shares() -> None:
+    counts = pd.DataFrame({"first image": ["same landmark"], "good": [404]})
+    first, *_, row, _, _ = frame_latex(counts).splitlines()
+    assert first == r"% Needs \usepackage{booktabs}." and row == r"same landmark & 404 \\"
+
+
 def test_a_missing_value_is_an_empty_cell_and_an_interval_is_part_of_its_cell() -> None:
     table = pd.DataFrame({"x": [np.nan, 0.5], "x low": [np.nan, 0.4], "x high": [np.nan, 0.6]})
     assert frame_cells(table)["x"].tolist() == ["", "50.0 (40.0–60.0)"]
