@@ -32,9 +32,8 @@ from hgld.images import decode_rgb
 from hgld.pipeline.lock import Workspace
 from hgld.pipeline.run import Runner
 from hgld.review.suggestions import fit_model
-from hgld.tasks import watched_by
 from tests.hierarchy.made_dump import write_dumps
-from tests.listening import Notes
+from tests.listening import Notes, heard
 from tests.made_clip import save_clip
 from tests.mediawiki.world import entity, is_a
 from tests.warm import Command
@@ -98,15 +97,13 @@ def runner(folder: Path, *settings: str) -> Runner:
 
 def run(folder: Path, *settings: str, until: str = "cluster") -> list[str]:
     """Run up to a stage; return what was reported."""
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         runner(folder, *settings).run(until)
     return said
 
 
 def run_one(folder: Path, stage: str) -> list[str]:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         runner(folder).run_one(stage)
     return said
 

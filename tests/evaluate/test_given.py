@@ -14,6 +14,7 @@ from hgld.evaluate.given import Given, read_given, read_labels, report_unmeasure
 from hgld.evaluate.measured_files import measure_draws, measure_files
 from hgld.ranking import metrics
 from hgld.tasks import watched_by
+from tests.listening import heard
 
 VECTORS = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9]], np.float32)
 LABELS = np.array([["nature", "lake"], ["nature", "lake"], ["built", "mill"], ["built", "dam"]])
@@ -467,8 +468,7 @@ def test_one_image_of_each_class_is_drawn_as_the_gallery_and_the_others_query_it
 
 def test_drawn_queries_without_ids_are_in_no_gallery() -> None:
     given = Given(Path("x.npz"), VECTORS, None, pd.DataFrame({"vehicle": list("aabb")}))
-    notices: list[str] = []
-    with watched_by(None, notices.append):
+    with heard() as notices:
         measure_draws(given, 2, ["R@1"])
     assert not notices  # none says that queries find themselves
 
@@ -479,8 +479,7 @@ def test_queries_in_a_gallery_of_another_file_are_reported(ids) -> None:
     table = pd.DataFrame({"c": list("aabb")})
     query = Given(Path("q.npz"), VECTORS, None if ids is None else np.array(list("abcd")), table)
     others = np.concatenate([2 * VECTORS[:3], -VECTORS[:1]])  # a length changes no cosine
-    notices: list[str] = []
-    with watched_by(None, notices.append):
+    with heard() as notices:
         found = measure_files(query, Given(Path("g.npz"), others, ids, table), ["R@1"])
     assert [text.partition(" are")[0] for text in notices] == ["3 of 4 queries"]
     assert found.result.mean()["R@1"] == 1.0

@@ -17,8 +17,8 @@ from hgld.model import load_model
 from hgld.model.transforms import evaluation_transform
 from hgld.shards.index import read_index
 from hgld.shards.write import export_shards
-from hgld.tasks import watched_by
 from hgld.train import train_models
+from tests.listening import heard
 from tests.made_shards import make_context, small_options
 
 LABELLED = {1: ("natural", "lake"), 2: ("human-made", "church")}  # landmark 3 has no label
@@ -218,8 +218,7 @@ def test_the_papers_protocol_needs_no_official_list(world: World) -> None:
 def test_what_is_missing_is_told_and_a_lost_query_counts_0(world: World) -> None:
     gone = world.dropped["image_id"] == "test-3-0"
     dropped = world.dropped.assign(reason=world.dropped["reason"].mask(gone, "undecodable"))
-    told: list[str] = []
-    with watched_by(None, told.append):
+    with heard() as told:
         report, per_query = world.evaluate(export_dropped=dropped)
     assert any("queries 1 (each counts 0), relevant images 0" in text for text in told)
     assert report["protocol"]["official"]["missing"] == {"queries": 1, "relevant_images": 0}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.tasks import watched_by
 from tests.evaluate.test_spread import embed, make_model
+from tests.listening import heard
 from tests.made_shards import make_shards
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -29,9 +29,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_embeddings_of_a_gpu_are_those_of_the_cpu(
     workers: int, precision: str, least: float, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    said: list[str] = []
     here = embed(*folders, tmp_path / "here")
-    with watched_by(None, said.append):
+    with heard() as said:
         there = embed(
             *folders, tmp_path / "there", device="cuda", workers=workers, precision=precision
         )

@@ -190,8 +190,7 @@ def test_a_kind_that_is_left_to_the_taxonomy_is_not_measured_until_it_is_filled_
 
 def test_of_data_with_one_level_no_kind_is_measured() -> None:
     a = {"v": said("v", "x", kind=""), "w": said("w", "drop")}
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         found = measure_agreement(a, a, AB)
         three = measure_alpha({"a": a, "b": a, "c": a})
     assert {row["of"] for row in found["measures"] + three["measures"]} == {"supercategory"}

@@ -6,7 +6,7 @@ import pytest
 from hgld.errors import InvalidData
 from hgld.evaluate.models import find_models
 from hgld.model.model_folder import LOSSES, WEIGHTS, check_model, write_config
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 
 def test_losses_that_are_a_pipe_or_a_device_are_refused_at_once(tmp_path: Path) -> None:
@@ -29,8 +29,7 @@ def test_a_model_without_its_losses_is_measured_with_a_note(tmp_path: Path) -> N
     (tmp_path / WEIGHTS).write_bytes(b"weights")
     (tmp_path / LOSSES).write_text('{"step": 1, "loss": 0.5}\n')
     write_config(tmp_path, {"steps": 1})
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         find_models({"old": str(tmp_path)}, Path())
         (tmp_path / LOSSES).unlink()
         (model,) = find_models({"old": str(tmp_path)}, Path())

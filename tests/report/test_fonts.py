@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from hgld.figures import LIGHT, Drawing, draw_line, fonts, open_figure
-from hgld.tasks import watched_by
+from tests.listening import heard
 
 
 def drawn(text: str) -> bytes:
@@ -42,8 +42,7 @@ def test_captions_of_photos_do_so_too() -> None:
 def test_a_letter_that_no_font_has_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "_installed", list)
     monkeypatch.setattr(fonts, "_named", [])
-    notes: list[str] = []
-    with watched_by(None, notes.append), warnings.catch_warnings():
+    with heard() as notes, warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn("a 灯台")
         drawn("灯台 b")

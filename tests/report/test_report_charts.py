@@ -34,7 +34,7 @@ from hgld.report.curve_charts import plan_curves
 from hgld.report.examples import Images, class_paths
 from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
-from hgld.tasks import watched_by
+from tests.listening import heard
 from tests.made_run import WEIGHTS, MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
 
@@ -357,8 +357,7 @@ def test_losses_are_those_of_the_weights_that_were_measured(run: MadeRun) -> Non
     """A run by another name keeps its curve; another model by the name of a run has none."""
     run.evaluation["models"]["plain"] |= {"weights_sha256": WEIGHTS["good"], "steps": 3}
     run.evaluation["models"]["good"]["weights_sha256"] = "2" * 64
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         (plan,) = charts._plan_losses(measure(run), run.models)
     assert plan.title == "In 3 steps the loss of plain went from 1 to 0.33"
     assert said == [f"report: {run.models} has no losses of the weights of good; none are drawn"]

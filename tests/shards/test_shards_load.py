@@ -33,7 +33,7 @@ from hgld.shards.files import SequentialFile
 from hgld.shards.load import BatchLoader, ImageLoader
 from hgld.shards.stream import HeldImages, reads_per_byte
 from hgld.storage import RemoteFolder
-from hgld.tasks import watched_by
+from tests.listening import heard
 from tests.ranks import run_to_end
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
@@ -535,8 +535,7 @@ def test_loading_leaves_the_random_numbers_of_the_gpu(
 
 @pytest.mark.parametrize(("workers", "says"), [(1, []), (3, ["3 times"])])
 def test_the_stream_says_how_often_it_reads_a_byte(shards, rows, workers, says) -> None:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         BatchLoader(shards, rows, noisy, IN_SHARDS, seed=3, reader="stream", workers=workers)
     assert len(said) == len(says) and all(a in b for a, b in zip(says, said, strict=True))
 
@@ -678,8 +677,7 @@ def watched_epochs(
     loader = BatchLoader(folder, rows, noisy, IN_SHARDS, seed=3, **options)
     if state is not None:
         loader.load_state_dict(state)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         for _ in range(epochs):
             walk(loader, len(loader))
     return [line for line in said if "is damaged" in line], loader.state_dict()

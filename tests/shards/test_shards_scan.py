@@ -21,7 +21,7 @@ from hgld.shards.foreign import index_shards
 from hgld.shards.read import ShardImages
 from hgld.shards.shard import copy_samples
 from hgld.shards.tar import scan_tar
-from hgld.tasks import watched_by
+from tests.listening import heard
 from tests.shards.shard_world import World, draw, put_index
 
 SIZES = [0, 1, 511, 512, 513, 70_000, 3_000_000, 5]
@@ -322,9 +322,8 @@ def test_a_tar_without_a_labelled_sample_belongs_to_the_split_of_its_name(tmp_pa
 
 
 def test_a_tar_that_ends_with_its_last_sample_is_reported(tmp_path: Path) -> None:
-    notes = list[str]()
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls b.jpg b.cls")
-    with watched_by(None, notes.append):
+    with heard() as notes:
         index = index_shards(tmp_path)
         assert notes == []
         data = (tmp_path / "x-0.tar").read_bytes()
@@ -337,11 +336,10 @@ def test_a_tar_that_ends_with_its_last_sample_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_tar_that_goes_on_behind_its_end_mark_is_reported(tmp_path: Path) -> None:
-    notes = list[str]()
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
     write_tar(tmp_path / "x-1.tar", "b.jpg b.cls ._hidden")
     joined = (tmp_path / "x-0.tar").read_bytes() + (tmp_path / "x-1.tar").read_bytes()
-    with watched_by(None, notes.append):
+    with heard() as notes:
         index_shards(tmp_path)
         assert notes == []
         (tmp_path / "x-0.tar").write_bytes(joined)
@@ -572,8 +570,7 @@ def test_samples_are_copied_between_folders_named_by_text(tmp_path: Path) -> Non
 def test_a_key_in_several_shards_is_reported(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls b.jpg b.cls")
     write_tar(tmp_path / "x-1.tar", "c.jpg c.cls a.jpg a.cls")
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         assert len(index_shards(tmp_path)) == 4
     assert notes == [
         "1 key in several shards, first a in x-0.tar, x-1.tar (one image); leave out the rows "

@@ -31,7 +31,7 @@ from hgld.shards import (
     verify_shards,
 )
 from hgld.shards.write import FORMAT
-from hgld.tasks import watched_by
+from tests.listening import heard
 from tests.shards.shard_world import World, draw, rot
 from tests.sources.small_disk import small_disk
 
@@ -181,8 +181,7 @@ def test_the_credits_hold_no_formula(world: World) -> None:
 def test_an_undecodable_image_is_dropped_with_its_reason(world: World) -> None:
     row = world.images.index[3]
     world.images.loc[row, "size_bytes"] -= 100
-    notes: list[str] = []
-    with watched_by(None, notes.append):
+    with heard() as notes:
         folder, dropped = world.export()
     assert notes == ["left out: 1 undecodable; export_dropped.parquet names the images"]
     assert dropped["image_id"].tolist() == [world.images.loc[row, "image_id"]]
@@ -664,8 +663,7 @@ def test_images_on_the_removal_list_are_left_out_with_their_reason(world: World)
 
 def test_an_id_on_the_removal_list_that_is_of_no_image_is_told(world: World) -> None:
     ids = [world.images["image_id"].iloc[0], "slip"]
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         world.export(removals=pd.DataFrame({"image_id": ids, "why": "asked"}))
     assert said == ["removals.csv: 1 of 2 ids are of no image here: slip"]
 

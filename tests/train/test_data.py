@@ -12,6 +12,7 @@ from hgld.shards.batches import BatchOptions, BatchPlan, plan_epoch
 from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData, batch_options
+from tests.listening import heard
 from tests.made_shards import feed_batches, make_context, make_shards, small_options
 
 SHORT = RunOptions(loss="HAPPIER", steps=2)
@@ -119,9 +120,8 @@ def test_an_option_that_came_later_counts_only_where_it_is_not_at_its_default(da
 def test_coverage_is_said_once_and_only_where_something_trains(shards, tmp_path) -> None:
     from hgld.train import train_models
 
-    said: list[str] = []
     options = small_options(runs={"a": SHORT, "b": SHORT, "plain": RunOptions(steps=0)})
-    with watched_by(None, said.append):
+    with heard() as said:
         for _ in range(2):
             train_models(
                 shards, options=options, context=make_context(tmp_path), out=tmp_path / "models"

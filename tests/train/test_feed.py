@@ -13,11 +13,11 @@ from hgld.config import TrainOptions
 from hgld.errors import InvalidData, Resumable, UsageError
 from hgld.model import build_image_model
 from hgld.shards.index import read_index
-from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.ranks import ALONE, Ranks
 from hgld.train.whitening import whiten_head
 from tests.hearing import Heard, hearing
+from tests.listening import heard
 from tests.made_shards import feed_batches, harm, make_shards, small_options
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
@@ -92,8 +92,7 @@ def test_within_the_budget_another_image_of_the_class_takes_the_place(
     before = batches(folder)
     row = int(before[0][2][4])
     damaged = harm(folder, row)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         after = batches(folder, workers=workers, undecodable_budget=1)
     for (images, labels, rows, _), (others, same, again, _) in zip(before, after, strict=True):
         assert torch.equal(labels, same) and torch.equal(rows, again)

@@ -24,6 +24,7 @@ from hgld.tasks import watched_by
 from hgld.train.learner import Learner, NotANumber
 from hgld.train.objective import build_loss
 from hgld.train.ranks import ALONE, Ranks
+from tests.listening import heard
 from tests.ranks import run_to_end
 
 LABELS = np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]])
@@ -139,8 +140,7 @@ def test_copies_of_an_image_pull_each_other_with_an_empty_memory_as_without_one(
 
 def test_parts_of_a_batch_have_statistics_of_their_own_unless_they_are_frozen() -> None:
     def told(**changes: Any) -> list[str]:
-        said: list[str] = []
-        with watched_by(None, said.append):
+        with heard() as said:
             learner_of(RunOptions(loss="SupAP"), micro_batch=3, **changes)
         return said
 

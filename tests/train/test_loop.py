@@ -19,6 +19,7 @@ from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.objective import build_loss
 from hgld.train.runs import Checkpoints
+from tests.listening import heard
 from tests.made_shards import feed_batches, small_options, visible
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
@@ -174,9 +175,8 @@ def test_the_backbone_stands_still_while_the_head_warms_up(train) -> None:
 
 
 def test_options_that_begin_only_after_the_last_step_are_reported(train) -> None:
-    said: list[str] = []
     late = {"warmup_steps": 3, "memory": 8, "memory_start": 2, "schedule": "step"}
-    with watched_by(None, said.append):
+    with heard() as said:
         train({"run": RunOptions(loss="SmoothAP", steps=2, milestones=(2, 5), **late)})
     assert [line for line in said if line.endswith("and the run has 2 steps")] == [
         "run: the backbone does not train: warmup_steps is 3, and the run has 2 steps",
@@ -196,8 +196,7 @@ def test_options_that_begin_only_after_the_last_step_are_reported(train) -> None
     ],
 )
 def test_options_of_another_schedule_are_reported(train, options: dict[str, Any], says) -> None:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         train({"run": RunOptions(loss="SmoothAP", steps=2, **options)})
     found = [line for line in said if "schedule" in line]
     assert len(found) == bool(says) and all(line.startswith(f"run: {says}") for line in found)
@@ -268,8 +267,7 @@ def test_curves_for_tensorboard_go_on_where_a_run_was_stopped(train, tmp_path: P
 
 def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monkeypatch) -> None:
     monkeypatch.setattr("hgld.train.runs.WORTH_TELLING_S", 0.0)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         run = train({"run": RunOptions(steps=5)}) / "run"
     found = [
         re.fullmatch(
@@ -301,8 +299,7 @@ def test_replaced_images_stand_in_the_config_also_of_a_run_that_was_stopped(
     assert found["images"] == 2 and sorted(found["keys"]) == keys
     with watched_by(before_step(2, crash)), pytest.raises(RuntimeError):
         train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         cut = train({"run": SHORT}, out=tmp_path / "cut", workers=workers, **options)
     assert not [line for line in said if "is damaged" in line]  # it was said before
     assert visible(cut / "run") == visible(whole / "run")
@@ -343,8 +340,7 @@ def test_a_model_that_missed_damaged_images_is_trained_again_once_they_are_whole
             train(runs, checkpoint_steps=1, **options)
     for tar in shards.glob("*.tar"):
         (harmed[0] / tar.name).write_bytes(tar.read_bytes())
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         healed = train(runs, **options)
     assert visible(healed / "run") == visible(train(runs, out=tmp_path / "new") / "run")
     assert "run: 2 images that were damaged when it was trained are whole again; it begins" in str(

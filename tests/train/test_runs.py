@@ -13,6 +13,7 @@ from hgld.shards.damaged import DamagedImages
 from hgld.tasks import watched_by
 from hgld.train import verify_models
 from hgld.train.runs import Checkpoints, RunFolder
+from tests.listening import heard
 from tests.made_shards import visible
 
 SHORT = RunOptions(loss="HAPPIER", steps=2)
@@ -27,8 +28,7 @@ def unfinished(train) -> Path:
 
 
 def said_by(train, run: RunOptions) -> list[str]:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         train({"run": run})
     return said
 

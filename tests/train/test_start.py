@@ -19,6 +19,7 @@ from hgld.shards.batches import step_seed
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.objective import build_loss
+from tests.listening import heard
 from tests.made_shards import feed_batches, small_options, visible
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes its place:UserWarning")
@@ -57,8 +58,7 @@ def crash_in_tuned(step: int) -> Callable[..., Iterator[object]]:
 
 
 def test_a_run_starts_from_the_final_weights_of_the_other(train, shards: Path) -> None:
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         models = train(RUNS)
     expected = loss_of(load_model(models / "base"), shards, TUNED)
     assert first_loss(models / "tuned") == pytest.approx(expected, rel=1e-5)
@@ -83,8 +83,7 @@ def test_a_run_that_was_killed_resumes_in_the_same_bytes_and_does_not_start_agai
     whole = train(RUNS, out=tmp_path / "whole")
     with watched_by(crash_in_tuned(3)), pytest.raises(RuntimeError):
         train(RUNS, checkpoint_steps=1)
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         cut = train(RUNS, checkpoint_steps=1)
     assert not [line for line in said if "starts from" in line or "begins again" in line]
     assert visible(cut / "tuned") == visible(whole / "tuned")
@@ -110,8 +109,7 @@ def test_a_start_with_the_same_options_but_other_weights_trains_the_run_again(tr
     with torch.no_grad():
         model.head.weight.mul_(1.5)
     save_model(model, models / "base", facts(models / "base"))
-    said: list[str] = []
-    with watched_by(None, said.append):
+    with heard() as said:
         train(RUNS)
     why = "tuned: its checkpoint at step 4 started from other weights of base; it begins again"
     assert why in said
