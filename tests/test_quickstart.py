@@ -89,8 +89,7 @@ def test_the_three_levels_keep_their_bytes(
 def test_a_second_run_does_nothing_and_says_so(
     finished: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    done = hgld(Path(), *words(finished[0]))
-    assert done.returncode == 0
+    done = hgld(Path(), *words(finished[0]), code=0)
     assert "All stages are fresh; nothing to do." in done.stderr
 
 
@@ -100,7 +99,7 @@ def test_a_killed_and_an_interrupted_run_go_on_to_the_same_bytes(
     assert stop_after(tmp_path, "fetch", signal.SIGKILL) == -signal.SIGKILL
     assert stop_after(tmp_path, "scrape", signal.SIGTERM) == 75
     assert stop_after(tmp_path, "clean", signal.SIGINT) == 130
-    assert hgld(Path(), *words(tmp_path, "--until", "export")).returncode == 0
+    hgld(Path(), *words(tmp_path, "--until", "export"), code=0)
     undisturbed = outputs(finished[0])
     assert len(undisturbed) > 15 and outputs(tmp_path) == undisturbed
 

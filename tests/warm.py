@@ -45,12 +45,19 @@ HEAVY = [
 ]
 
 
-def hgld(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """What a command returns and prints that runs in a folder, as by ``subprocess.run``."""
+def hgld(
+    folder: Path, *words: str | Path, code: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a command returns and prints that runs in a folder, as by ``subprocess.run``.
+
+    It must end with the exit code, unless that is None.
+    """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with Command(words, cwd=folder, **piped) as process:
         out, err = process.communicate()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+    ended = process.returncode
+    assert code in (None, ended), f"exit code {ended}: {err}"
+    return subprocess.CompletedProcess(process.args, ended, out, err)
 
 
 class Command(subprocess.Popen[Any]):

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = PIPELINE.replace("contact", f'dump_entities = "{dump["entities"]}"\ncontact')
     licenses = '[export]\nlicenses = ["*", "unknown"]\n'
     (folder / "mine.toml").write_text(text + licenses + '[review]\nwho = "Ann"\n')
-    assert hgld(folder, "run", "mine.toml", "--until", "link").returncode == 0
+    hgld(folder, "run", "mine.toml", "--until", "link", code=0)
     return folder
 
 
@@ -84,8 +84,7 @@ def test_keys_answer_each_class_and_the_file_is_applied(
     sheet.write_bytes(Path(found.value.path()).read_bytes())
     assert "hgld link mine.toml --apply link_review.csv" in page.text("dialog pre")
     before = links(folder)
-    done = hgld(folder, "link", "mine.toml", str(sheet), "--apply")
-    assert done.returncode == 0, done.stderr
+    hgld(folder, "link", "mine.toml", str(sheet), "--apply", code=0)
     answers = [("Saturn", "Q193"), ("grey thing", "none"), ("nothing", "Q42")]
     assert links(folder) == [*before, *((*said, "Ann") for said in answers)]
     (folder / "labels" / "links.csv").unlink()
@@ -160,7 +159,7 @@ def test_answers_of_an_earlier_sheet_are_taken_over_for_open_classes(
     page.press("1", "d", "d")
     (folder / "labels" / "links.csv").write_text("name,qid\nSaturn,Q193\n")
     try:
-        assert hgld(folder, "link", "mine.toml", "--html").returncode == 0
+        hgld(folder, "link", "mine.toml", "--html", code=0)
     finally:
         (folder / "labels" / "links.csv").unlink()
     page.load()
