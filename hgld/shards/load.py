@@ -10,7 +10,7 @@ import atexit
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, groupby
@@ -57,7 +57,7 @@ from hgld.tasks import say_or_warn
 Batch = tuple[Tensor, Tensor, Tensor]
 Reader = Literal["indexed", "stream"]
 Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot
-Item = TypeVar("Item")
+Item = TypeVar("Item", bound=tuple[Any, ...])
 AHEAD = 2  # batches that each worker prepares ahead
 
 
@@ -213,7 +213,8 @@ class BatchLoader(IterableDataset[Batch]):
         # One slot is in use, one was just used, and each worker fills or has filled AHEAD slots.
         slots, images = AHEAD * self._workers + 2, self._part.stop - self._part.start
         ring = torch.empty(slots, images, height, width, channels, dtype=torch.uint8)
-        ring.share_memory_()  # type: ignore[no-untyped-call]
+        with _room_to_share(ring.nbytes):
+            ring.share_memory_()  # type: ignore[no-untyped-call]
         return ring.permute(0, 1, 4, 2, 3)
 
     def state_dict(self) -> dict[str, Any]:
@@ -484,9 +485,33 @@ class _WorkAhead(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker: Any = get_worker_info()
         try:
-            yield from self.work(range(worker.id, self.count, worker.num_workers))
+            for item in self.work(range(worker.id, self.count, worker.num_workers)):
+                for part in item:
+                    if isinstance(part, Tensor):
+                        # the queue does so in a thread, and loses the item if there is no room
+                        with _room_to_share(part.nbytes):
+                            part.share_memory_()  # type: ignore[no-untyped-call]
+                yield item
         except HgldError as error:
             yield error
+
+
+@contextmanager
+def _room_to_share(size: int) -> Iterator[None]:
+    """Raise an error that names the place if there is no room for so many bytes.
+
+    Raises:
+        HgldError: there is none.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "unable to allocate shared memory" not in str(error):
+            raise
+        raise HgldError(
+            f"/dev/shm, which workers pass images through, has no room for {size / 1e6:,.1f} MB "
+            "more; make it larger (docker run --shm-size=8g), or lower the batch or the workers"
+        ) from None
 
 
 def _load_ahead(

@@ -279,13 +279,13 @@ def test_a_worker_that_is_busy_delays_no_end() -> None:
         def work(numbers):
             for number in numbers:
                 time.sleep(1000 * number)  # the first item is ready at once
-                yield number
+                yield (number,)
         items = _load_ahead(work, 4, 1)
         print(next(items))
         items.close()"""
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "(0,)\n", "")
 
 
 def test_the_stream_reads_from_a_web_server(shards: Path, rows: pd.DataFrame, url: str) -> None:
@@ -846,3 +846,42 @@ def test_rows_of_one_image_are_samples_of_their_own(
     places = twice[["shard", "offset"]].apply(tuple, axis=1)
     met = [places[n] for _, _, numbers in loader for n in numbers.tolist()]
     assert len(met) > len(set(met))
+
+
+LARGE_IMAGES = """
+import sys
+import torch
+from hgld.shards import read_index
+from hgld.shards.batches import BatchOptions
+from hgld.shards.load import BatchLoader, ImageLoader
+
+shape = (3, 512, 512)
+folder = sys.argv[1]
+given = folder, read_index(folder), lambda image: torch.zeros(shape, dtype=torch.uint8)
+for loader in (
+    BatchLoader(*given, BatchOptions(4, 4), seed=0, workers=1, image_shape=shape),
+    BatchLoader(*given, BatchOptions(4, 4), seed=0, workers=1),
+    ImageLoader(*given, batch_size=8, workers=1),
+):
+    try:
+        next(iter(loader))
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_shared_memory_without_room_is_named(tmp_path: Path, world: World) -> None:
+    # a container has 64 MB of it unless told otherwise
+    with small_disk(tmp_path / "shm", 512_000):
+        inside = f'mount --bind {tmp_path}/shm /dev/shm && exec "$@"'
+        command = [sys.executable, "-W", "ignore", "-c", LARGE_IMAGES, world.folder / "shards"]
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", inside, "sh", *command],
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+    lines = done.stdout.splitlines()
+    sizes = [
+        re.sub(r".* has no room for ([0-9.]+ MB) more; make it larger.*", r"\1", o) for o in lines
+    ]
+    assert sizes == ["50.3 MB", "12.6 MB", "6.3 MB"], done.stdout + done.stderr
+    assert all(line.startswith("HgldError /dev/shm, ") for line in lines)
