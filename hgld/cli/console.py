@@ -42,6 +42,11 @@ def to_stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
+def to_stdout() -> Console:
+    """Return the console of data; it prints text unchanged."""
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
 class _Description(ProgressColumn):
     """The label of a progress; a label may change while it is shown."""
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.cli.console import to_stderr
+from hgld.cli.console import to_stderr, to_stdout
 from hgld.cli.output import print_json, print_wrapped
 from hgld.errors import HgldError, Resumable
 from hgld.pipeline.lock import Freshness, foresee
@@ -174,8 +173,7 @@ def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
     if "evaluate" in reached and path.exists():
         evaluation = ARTIFACTS["evaluation"].read(path)
         assert isinstance(evaluation, dict)
-        plain = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-        plain.print(_metrics_table(evaluation))
+        to_stdout().print(_metrics_table(evaluation))
     report = runner.workspace.path("report") / "report.html"
     if "report" in reached and report.exists():
         print(f"report: {report}")
