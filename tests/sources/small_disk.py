@@ -30,7 +30,7 @@ def small_disk(folder: Path, size: int) -> Iterator[Callable[[], None]]:
     try:
         yield lambda: _grow(folder)
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        subprocess.run(["umount", folder], check=True)
 
 
 def asked_of_read_only(
