@@ -19,10 +19,21 @@ import pyarrow.compute as pc
 from braceexpand import braceexpand
 from pyarrow import parquet
 
-from hgld.artifacts import Json, LargeTable, atomic_path, engine, hash_file, write_csv, write_file
+from hgld.artifacts import (
+    Json,
+    LargeTable,
+    atomic_path,
+    engine,
+    hash_file,
+    sql_text,
+    write_csv,
+    write_file,
+)
 from hgld.artifacts.cells import guard_formulas
 from hgld.shards.classes import Classes
 from hgld.shards.schema import HIERARCHY, RULES, numbered_levels
+from hgld.tasks import say
+from hgld.words import count_text
 
 DROPPED = "index_dropped.csv"  # samples that `hgld shards index` left out: shard, key, reason
 SIDECARS = (
@@ -80,6 +91,7 @@ def write_sidecars(
     Json("manifest.json").write(manifest, out / "manifest.json")
     # Last, since SHA256SUMS covers the manifest, too.
     write_checksums(out, checksums(out, facts))
+    _report_copies(out / "index.parquet", len(classes.levels), spill, memory_gb)
 
 
 def _write_index(
@@ -194,6 +206,31 @@ def _number_rows(index: Path) -> pa.RecordBatchReader:
             done += len(batch)
 
     return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
+
+
+def _report_copies(index: Path, levels: int, spill: Path, memory_gb: float | None) -> None:
+    """Report images with the same bytes in two splits, which leak, or in two classes of a split."""
+    query = (
+        f"WITH images AS (SELECT sha256, split, (level_{levels}, image_id) AS image "
+        f"FROM read_parquet({sql_text(str(index))})), "
+        "copies AS (SELECT sha256, split, min(image) AS first, max(image) AS last "
+        "FROM images GROUP BY sha256, split), "
+        "leaks AS (SELECT min((first[2], split)) AS a, max((first[2], split)) AS b "
+        "FROM copies GROUP BY sha256 HAVING count(*) > 1) "
+        "SELECT 'splits', count(*), min((a, b)) FROM leaks UNION ALL "
+        "SELECT 'classes', count(*), min(((first[2], split), (last[2], split))) "
+        "FROM copies WHERE first[1] < last[1] ORDER BY 1"
+    )
+    with engine(spill, memory_gb) as tables:
+        found = tables.sql(query).fetchall()
+    for which, count, pair in found:
+        if count:
+            (a, split_a), (b, split_b) = pair
+            say(
+                f"{count_text(count, 'image')} in several {which}, byte for byte: first {a} "
+                f"({split_a}) and {b} ({split_b}); see docs/bring-your-own-hierarchy.md, Copies of "
+                "a photo"
+            )
 
 
 def brace_string(files: Sequence[str]) -> str:

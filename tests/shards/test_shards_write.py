@@ -190,6 +190,26 @@ def test_an_undecodable_image_is_dropped_with_its_reason(world: World) -> None:
     assert len(read_index(folder)) == len(world.images) - 1
 
 
+def test_copies_in_two_splits_or_two_classes_are_reported(world: World) -> None:
+    rows = world.images.set_index("image_id")
+    places = ["path", "offset", "size_bytes"]
+    rows.loc["i002000", places] = rows.loc["t003000", places]  # another split
+    rows.loc["t002000", places] = rows.loc["t001000", places]  # another class
+    rows.loc["t001001", places] = rows.loc["t001000", places]  # the same class
+    world.images = rows.reset_index()[world.images.columns]
+    with heard() as notes:
+        folder, _ = world.export()
+    page = "see docs/bring-your-own-hierarchy.md, Copies of a photo"
+    first = "1 image in several classes, byte for byte: first t002000 (train) and t001001 (train)"
+    second = "1 image in several splits, byte for byte: first i002000 (index) and t003000 (train)"
+    expected = [f"{first}; {page}", f"{second}; {page}"]
+    assert notes == expected
+    assert len(read_index(folder)) == len(world.images)
+    with heard() as notes:
+        index_shards(folder, ["supercategory", "hierarchical_path"], replace_export=True)
+    assert notes == expected
+
+
 def test_bytes_that_are_no_image_are_dropped_the_same_every_time(world: World) -> None:
     world.images.loc[world.images.index[3], "offset"] += 100
     assert world.export("one")[1]["detail"].tolist() == ["not an image of a known format"]
