@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ftfy.bad_codecs  # noqa: F401  registers sloppy-windows-1252
 from lxml import etree
@@ -232,17 +233,60 @@ def _read_workbook(path: Path) -> list[tuple[str, list[list[str]]]]:
                 return _read_ods(parts)
         from openpyxl import load_workbook
 
+        # reading more than the values fails at filters and lists that other programs write
         book = load_workbook(path, read_only=True, data_only=True)
         pages = [page for page in book.worksheets if page.sheet_state == "visible"]
         for page in pages:
             page.reset_dimensions()  # programs may write a size with fewer rows than there are
-        return [(page.title, [list(map(_text, row)) for row in page.values]) for page in pages]
+        return [(page.title, _xlsx_rows(page, path)) for page in pages]
     except ImportError:
         raise UsageError(
             f'{path}: reading workbooks needs openpyxl: pip install "hgld[xlsx]", or save it as CSV'
         ) from None
+    except InvalidData:
+        raise
     except Exception as error:  # a damaged workbook raises whatever its parts raise
         raise InvalidData(f"{path}: not a readable workbook ({error}); save it as CSV") from None
+
+
+def _xlsx_rows(page: Any, path: Path) -> list[list[str]]:
+    """Return the cells of each row.
+
+    Raises:
+        InvalidData: a formula without a value, as scripts write it, which would be read as blank.
+    """
+    from openpyxl.worksheet.cell_range import CellRange
+
+    rows, merged = [list(map(_text, row)) for row in page.values], []
+    with zipfile.ZipFile(path) as parts, parts.open(page._worksheet_path.lstrip("/")) as part:
+        tags = ("{*}c", "{*}mergeCell")
+        for _, element in etree.iterparse(part, tag=tags, resolve_entities=False, no_network=True):
+            if "ref" in element.attrib:
+                merged.append(CellRange(element.attrib["ref"]).bounds)
+            elif (
+                element.find("{*}f") is not None
+                and not element.findtext("{*}v")
+                and element.get("t") != "str"  # an empty text
+            ):
+                raise InvalidData(
+                    f"{path} ({page.title}), cell {element.get('r')}: a formula without its "
+                    "value; open the workbook in a spreadsheet and save it"
+                )
+            element.clear()
+    _fill_merged(rows, merged)
+    return rows
+
+
+def _fill_merged(rows: Sequence[list[str]], merged: Iterable[tuple[int, int, int, int]]) -> None:
+    """Repeat the text of merged cells in each of their rows, as a person sees it beside each.
+
+    ``merged`` has the first column and row and the last column and row of each, from 1 on.
+    """
+    for left, top, right, bottom in merged:
+        text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
+        for row in rows[top - 1 : bottom]:
+            row += [""] * (left - len(row))
+            row[left - 1 : right] = [text] + [""] * (right - left)
 
 
 def _text(cell: object) -> str:
@@ -270,6 +314,8 @@ def _read_ods(book: zipfile.ZipFile) -> list[tuple[str, list[list[str]]]]:
         raise ValueError("too large")
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     root = etree.fromstring(book.read("content.xml"), parser)
+    for blank in root.iter(*map(_ods, ("text:s", "text:tab", "text:line-break"))):
+        blank.text = " "
     styles = root.iterfind("office:automatic-styles/style:style", ODS)
     hidden = {
         style.get(_ods("style:name"))
@@ -287,20 +333,30 @@ def _read_ods(book: zipfile.ZipFile) -> list[tuple[str, list[list[str]]]]:
 def _ods_rows(table: "etree._Element") -> list[list[str]]:
     """Return the cells of each row; the format stores equal rows and cells once, with a count."""
     rows: list[list[str]] = []
+    merged: list[tuple[int, int, int, int]] = []
     blank = 0
     for row in table.iter(_ods("table:table-row")):
-        times, cells = int(row.get(_ods("table:number-rows-repeated"), "1")), _ods_cells(row)
+        times = int(row.get(_ods("table:number-rows-repeated"), "1"))
+        cells, spans = _ods_cells(row)
         if not cells:
             blank += times  # kept back: a million blank rows may follow the last filled one
             continue
-        rows += [[] for _ in range(min(blank, MOST_ROWS))] + [cells] * min(times, MOST_CELLS)
+        rows += [[] for _ in range(min(blank, MOST_ROWS))]
+        top = len(rows) + 1
+        merged += [(left, top, right, top + below) for left, right, below in spans]
+        rows += [[*cells] for _ in range(min(times, MOST_CELLS))]
         blank = 0
+    _fill_merged(rows, merged)
     return rows
 
 
-def _ods_cells(row: "etree._Element") -> list[str]:
-    """Return the texts of a row up to its last non-blank cell."""
+def _ods_cells(row: "etree._Element") -> tuple[list[str], list[tuple[int, int, int]]]:
+    """Return the texts of a row up to its last non-blank cell, and its merged cells.
+
+    Of each merged cell: its first and last column, from 1 on, and how many rows it goes down.
+    """
     cells: list[str] = []
+    merged: list[tuple[int, int, int]] = []
     blank = 0
     for cell in row.iterchildren(_ods("table:table-cell"), _ods("table:covered-table-cell")):
         times = int(cell.get(_ods("table:number-columns-repeated"), "1"))
@@ -309,8 +365,11 @@ def _ods_cells(row: "etree._Element") -> list[str]:
             blank += times
             continue
         cells += [""] * min(blank, MOST_CELLS) + [text] * min(times, MOST_CELLS)
+        spans = [cell.get(_ods(f"table:number-{of}-spanned"), "1") for of in ("columns", "rows")]
+        if spans != ["1", "1"]:
+            merged.append((len(cells), len(cells) + int(spans[0]) - 1, int(spans[1]) - 1))
         blank = 0
-    return cells
+    return cells, merged
 
 
 def _ods(name: str) -> str:

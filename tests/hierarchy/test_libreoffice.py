@@ -152,3 +152,23 @@ def test_our_workbook_saved_by_libreoffice_says_the_same(convert: Convert, tmp_p
     assert applied(convert(tmp_path / "r.xlsx", "xlsx"))[0] == expected
     assert applied(convert(tmp_path / "r.xlsx", "ods"))[0] == expected
     assert applied(convert(tmp_path / "r.xlsx", f"csv:{TEXT}:59,34,{UTF_8},1"))[0] == expected
+
+
+def test_merged_cells_of_libreoffice_decide_each_of_their_rows(
+    convert: Convert, tmp_path: Path
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    page = book.worksheets[0]
+    page.append(["decision", "supercategory", "note", "key"])
+    for key in ("château", "mill", "a; b"):
+        page.append(["keep", "lake", "a\tb", key])
+    page.merge_cells("A2:A4")
+    page.merge_cells("B3:B4")
+    book.save(tmp_path / "merged.xlsx")
+    for kind in ("ods", "xlsx"):
+        found, _ = applied(convert(tmp_path / "merged.xlsx", kind))
+        assert {key: row[:2] for key, row in found.items()} == dict.fromkeys(
+            ("château", "mill", "a; b"), ("keep", "lake")
+        )
+    assert applied(convert(tmp_path / "merged.xlsx", "ods"))[0]["mill"][3] == "a b"

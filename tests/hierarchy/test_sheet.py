@@ -380,6 +380,38 @@ def test_rows_below_the_size_that_a_workbook_declares_are_read(tmp_path: Path) -
     assert apply_paths([path])["key"].tolist() == ["Q1", "Q2"]
 
 
+def test_merged_cells_decide_each_of_their_rows(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    page, path = book.worksheets[0], tmp_path / "merged.xlsx"
+    for row in (HEADER, "keep,church,,so,Q1", ",,,,Q2", ",,,,Q4", "drop,,,,=odd"):
+        page.append([cell or None for cell in row.split(",")])
+    page["E5"].data_type = "s"
+    for cells in ("A2:A4", "B2:B4", "A5:B5", "D3:D4"):
+        page.merge_cells(cells)
+    book.save(path)
+    expected = [
+        ["=odd", "drop", "", "", ""],
+        ["Q1", "keep", "church", "human-made", "so"],
+        ["Q2", "keep", "church", "human-made", ""],
+        ["Q4", "keep", "church", "human-made", ""],
+    ]
+    assert short(apply_paths([path])) == expected
+
+
+def test_a_formula_is_read_by_its_value_and_refused_without_one(tmp_path: Path) -> None:
+    header = f"{HEADER},filled"
+    path = workbook(tmp_path, [header, "=F2,,,=G2,Q1,drop"], lambda part: part)
+    with pytest.raises(InvalidData, match=r"\(Sheet\), cell A2: a formula without its value"):
+        apply_paths([path])
+
+    def computed(part: bytes) -> bytes:
+        part = part.replace(b'<c r="D2"><f>', b'<c r="D2" t="str"><f>')
+        return part.replace(b'"A2"><f>F2</f><v></v>', b'"A2" t="str"><f>F2</f><v>drop</v>')
+
+    path = workbook(tmp_path, [header, "=F2,,,=G2,Q1,drop"], computed)
+    assert short(apply_paths([path])) == [["Q1", "drop", "", "", ""]]
+
+
 @pytest.mark.filterwarnings("ignore:File contains an invalid specification")  # of openpyxl
 def test_a_workbook_in_strict_open_xml_is_refused(tmp_path: Path) -> None:
     usual, strict = b"http://schemas.openxmlformats.org", b"http://purl.oclc.org/ooxml"
