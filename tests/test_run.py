@@ -444,8 +444,10 @@ def test_a_stage_run_alone_reports_inputs_of_which_an_earlier_stage_is_stale(
     run()
     notes = Notes()
     runner_of(pipeline, notes, "collect.evaluation_share=0.5").run_one("export")
-    of_labels = [text for text in notes.notices if text.startswith("label")]
-    assert len(of_labels) == 1 and "label is stale (landmarks.csv may change)" in of_labels[0]
+    (notice,) = notes.notices
+    assert notice.startswith("collect is stale (collect.evaluation_share: 0.0 -> 0.5), ")
+    assert "label is stale (landmarks.csv may change)" in notice
+    assert "export reads what they made before" in notice
 
 
 def test_a_changed_photo_is_no_reason_to_run_another_stage_before_collect(

@@ -379,15 +379,19 @@ class Runner:
                 )
 
     def _report_stale_inputs(self, stage: Stage) -> None:
-        """Send a notice of each stage that made inputs of this one and would run before it."""
-        for maker, now in foresee(self.judge_all()):
-            if not set(stage.reads) & set(maker.writes) or self.lock.is_unfinished(maker):
-                continue
-            if now.state == "stale" and not now.edited:  # changed outputs are refused
-                self.listener.notice(
-                    f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')}): {stage.name} "
-                    f"reads what it made before; `hgld run {self.workspace.words}` makes it again"
-                )
+        """Send a notice of the stages that made inputs of this one and would run before it."""
+        stale = [
+            f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')})"
+            for maker, now in foresee(self.judge_all())
+            if set(stage.reads) & set(maker.writes) and not self.lock.is_unfinished(maker)
+            if now.state == "stale" and not now.edited  # changed outputs are refused
+        ]
+        if stale:
+            it, them = ("it", "it") if len(stale) == 1 else ("they", "them")
+            self.listener.notice(
+                f"{', '.join(stale)}: {stage.name} reads what {it} made before; `hgld run "
+                f"{self.workspace.words}` makes {them} again"
+            )
 
     def _not_accepted(self, path: Path) -> InvalidData:
         return InvalidData(
