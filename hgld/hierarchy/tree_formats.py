@@ -133,10 +133,10 @@ def _first_parents(nodes: Iterable[ClassNode], path: Path) -> Tree:
 
 def _read_csv(path: Path) -> Tree:
     expected = ("parent", "id", "name")
-    if not read_header(path, expected):
+    if not (header := read_header(path, expected)):
         raise InvalidData(f"the file is empty; expected the columns {', '.join(expected)}")
     rows = [row for piece in parse_csv(path, {}) for row in piece.to_dict("records")]
-    columns = {str(name).casefold(): str(name) for name in (rows[0] if rows else {})}
+    columns = {name.casefold(): name for name in header}
     if {"path", "landmark_id"} <= columns.keys():
         return tree_of_paths(declared_table("hierarchy").read(path))
     child = columns.get("id") or columns.get("child")

@@ -65,7 +65,9 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
         InvalidData: no rows; a path is not a JSON object of names, or has other levels.
     """
     if hierarchy.empty:
-        raise InvalidData("hierarchy.csv: no rows, so no image has a class; run label again")
+        raise InvalidData(
+            "hierarchy.csv: no rows, so no image has a class; label_dropped.csv has the reasons"
+        )
     levels, names = _read_paths(hierarchy["path"])
     landmarks = hierarchy[["split", "landmark_id"]].reset_index(drop=True)
     tables: list[pd.DataFrame] = []
