@@ -60,7 +60,7 @@ def test_some_of_the_queries_are_ranked_as_all(part) -> None:
 
 def test_a_part_of_more_images_than_a_kernel_numbers_is_cut(monkeypatch) -> None:
     given, cut = sides(), []
-    truth, whole = ranked(given, first=20), evaluation.rank_in_parts
+    truth, whole = ranked(given, 500, first=20), evaluation.rank_in_parts  # checks the kernel once
     monkeypatch.setattr(evaluation, "MOST_PART", 1000)
     monkeypatch.setattr(evaluation, "rank_in_parts", lambda *a: cut.append(a[-1]) or whole(*a))
     same(ranked(given, 1 << 26, first=20), truth)
@@ -69,7 +69,7 @@ def test_a_part_of_more_images_than_a_kernel_numbers_is_cut(monkeypatch) -> None
 
 def test_the_last_part_is_no_longer_than_a_kernel_numbers(monkeypatch) -> None:
     given, asked = sides(), []
-    truth, whole = ranked(given, first=20), evaluation.rank_in_parts
+    truth, whole = ranked(given, 500, first=20), evaluation.rank_in_parts  # checks the kernel once
 
     def watched(query, rows_of, *others):
         def rows(a: int, b: int) -> torch.Tensor:
