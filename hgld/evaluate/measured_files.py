@@ -268,13 +268,14 @@ def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFr
             f"{tables[0].shape[1]}; both sides need the same levels, coarse to fine"
         )
     tables[1] = _as_ordered(tables[1], list(map(str, tables[0])), query, other)
-    empty = (tables[0] == "").to_numpy()
-    if empty.any():  # else all queries without a label would be of one class
+    # -1 is how label arrays say it; else all queries without a label would be of one class
+    empty = tables[0].isin(["", "-1"]).to_numpy()
+    if empty.any():
         row, column = np.argwhere(empty)[0]
         raise InvalidData(
             f"{query.path}: {empty.any(axis=1).sum():,} of {len(query):,} queries have an empty "
-            f"label, first {name_row(query.ids, row)}: no '{tables[0].columns[column]}'; label "
-            "them, or leave them out"
+            f"label or -1, first {name_row(query.ids, row)}: no '{tables[0].columns[column]}'; "
+            "label them, or leave them out"
         )
     return tables
 

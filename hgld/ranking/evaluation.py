@@ -172,6 +172,7 @@ def rank_blocks(
     pieces = [gallery] if isinstance(gallery, Tensor) else list(gallery)
     grades.check_side("query", [query], query_labels, query, len(level_names))
     grades.check_side("gallery", pieces, gallery_labels, query, len(level_names))
+    grades.refuse_unlabelled(query_labels, gallery_labels)
     if exclude_self and not torch.equal(
         gallery_labels[start : start + len(query)].long().cpu(), query_labels.long().cpu()
     ):

@@ -116,6 +116,23 @@ def check_side(
         as_ids(block, f"{side}_labels")
 
 
+def refuse_unlabelled(query_labels: Tensor, labels: Tensor, side: str = "gallery") -> None:
+    """Raise ShapeError if -1, by which many tables mean no label, would be a class of both sides.
+
+    On one side alone it is no class of the other.
+    """
+    absent = (as_ids(query_labels) == -1).any(0).cpu()
+    if not bool(absent.any()):
+        return
+    for block in torch.split(labels, LABELS_AT_ONCE):
+        if bool((both := absent & (as_ids(block) == -1).any(0).cpu()).any()):
+            raise ShapeError(
+                f"query_labels and {side}_labels hold -1 at level {int(both.int().argmax()) + 1}: "
+                "images without a label would be one class; leave these queries out, or give each "
+                "such image a number of its own"
+            )
+
+
 def finest_ids(labels: Tensor) -> Tensor:
     """The finest id of each label path, (B,) int64, for losses that learn a vector per class.
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking.kernels.device import LEAST_PART, MOST_PART, new_array, over_rows
-from hgld.ranking.levels import ClassRanges, as_ids, check_side
+from hgld.ranking.levels import ClassRanges, as_ids, check_side, refuse_unlabelled
 from hgld.ranking.rankings import Ranking
 
 Array = np.ndarray[Any, Any]
@@ -80,6 +80,7 @@ def rank_part(
     num_levels = as_ids(query_labels, "query_labels").shape[1]
     check_side("query", [query], query_labels, query, num_levels)
     check_side("part", [part], part_labels, query, num_levels)
+    refuse_unlabelled(query_labels, part_labels, "part")
     if len(part) > MOST_PART:
         raise ShapeError(f"a part of {len(part)} images; cut it into parts of {MOST_PART} or fewer")
     if torch.float64 in (query.dtype, part.dtype):

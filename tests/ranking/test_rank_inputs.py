@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hgld.errors import ShapeError, UsageError
-from hgld.ranking import losses, metrics
+from hgld.ranking import losses, metrics, parts
 from hgld.ranking.levels import (
     RelevanceWarning,
     coarser_column,
@@ -214,6 +214,22 @@ def test_labels_of_one_level_are_told_how_to_become_paths() -> None:
     )
     with pytest.raises(ShapeError, match=expected):
         metrics.evaluate(EMBEDDINGS, PATHS[:, 1], EMBEDDINGS, PATHS[:, 1], ["R@1"])
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int8])
+def test_images_without_a_label_are_no_class_of_queries_and_gallery(kind) -> None:
+    """Many tables mean "no label" by -1; as a class they would find each other."""
+    labels = PATHS.to(kind).clone()
+    labels[4:6, 1] = -1
+    sides = EMBEDDINGS, labels, EMBEDDINGS, labels
+    reason = "query_labels and {}_labels hold -1 at level 2: images without a label"
+    with pytest.raises(ShapeError, match=reason.format("gallery")):
+        metrics.evaluate(*sides, ["AP"], exclude_self=True)
+    with pytest.raises(ShapeError, match=reason.format("part")):
+        parts.rank_part(*sides)
+    # distractors, and queries of names of coarser classes
+    for queries, gallery in ((PATHS.to(kind), labels), (labels, PATHS.to(kind))):
+        assert metrics.evaluate(EMBEDDINGS, queries, EMBEDDINGS, gallery, ["AP"]).queries == 8
 
 
 @pytest.mark.parametrize(
