@@ -5,7 +5,6 @@ the next few photos and a change of the encoder embeds again.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -225,14 +224,11 @@ def _means(
 def _image_model(options: EmbedOptions) -> Model:
     """Return the encoder that ``embed.images`` names, or that belongs to the text encoder."""
     source, option = options.image_encoder, "embed.images" if options.images else "embed.encoder"
-    try:
-        found = find_given({"photos": source})
-    except (InvalidData, UsageError) as error:
-        raise type(error)(str(error).replace("evaluate.models.photos", option)) from None
+    found = find_given({"photos": source}, option)
     if not found or found[0].kind == "given":
         raise UsageError(
             f"{option}: {source} does not embed photos before the hierarchy exists; "
             "expected open_clip:MODEL/PRETRAINED, timm:MODEL, offline:efficientnet-lite0 or the "
             "folder of a model"
         )
-    return replace(found[0], option=option)
+    return found[0]

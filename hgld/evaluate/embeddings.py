@@ -254,12 +254,14 @@ def embed_or_keep(task: EmbedTask) -> EmbedTime:
             raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
         encoder = loaded(model, task.key, device)
         buffer = io.BytesIO()
-        helps = (
-            f"lower evaluate.batch_size (it is {options.batch_size}, of a GPU) or "
-            f"evaluate.processes (it is {options.processes}); finished shards are kept"
-            if model.stage == "evaluate"
-            else f'set {model.stage}.device = "cpu", or {model.option_name} to a smaller model; '
-            "finished photos are kept"
+        helps = {
+            "evaluate": f"lower evaluate.batch_size (it is {options.batch_size}, of a GPU) or "
+            f"evaluate.processes (it is {options.processes}); finished shards are kept",
+            "MODEL": "give --device cpu, or a smaller model; finished photos are kept",
+        }.get(
+            model.stage,
+            f'set {model.stage}.device = "cpu", or {model.option_name} to a smaller model; '
+            "finished photos are kept",
         )
         message = f"{model.stage}: out of memory while embedding with {model.name}; {helps}"
         with enough_memory(message), kept_memory(device):

@@ -68,7 +68,8 @@ class Model:
         run: name shared by the models of several seeds; with one seed, equal to ``name``.
         file: of its weights, or config.json of a checkpoint; None: searched for when needed.
         options: preparation of the photos, if the pipeline file has a table for the model.
-        option: the option that names the model, for errors; empty: ``evaluate.models.NAME``.
+        option: what names the model, for errors: an option, or ``MODEL`` of the command
+            ``embed``; empty: ``evaluate.models.NAME``.
         seed: that it was trained with, if the pipeline file says so.
     """
 
@@ -373,46 +374,51 @@ def find_models(wanted: Mapping[str, str | ModelOptions], runs: Path) -> list[Mo
     return found
 
 
-def find_given(wanted: Mapping[str, str | ModelOptions]) -> list[Model]:
-    """Return the models that an evaluation names, without trained runs.
+def find_given(wanted: Mapping[str, str | ModelOptions], option: str = "") -> list[Model]:
+    """Return the models that an evaluation, or another option, names, without trained runs.
+
+    Args:
+        wanted: as ``find_models``.
+        option: as of ``Model``.
 
     Raises:
         InvalidData: a path is neither a model's folder nor a file of embeddings.
     """
     given = {n: o for n, o in wanted.items() if not _source_of(o).startswith("run:")}
-    return [model for name, options in given.items() for model in _find(name, options, Path())]
+    return [model for name, one in given.items() for model in _find(name, one, Path(), option)]
 
 
 def _source_of(model: str | ModelOptions) -> str:
     return model if isinstance(model, str) else model.source
 
 
-def _find(name: str, wanted: str | ModelOptions, runs: Path) -> list[Model]:
+def _find(name: str, wanted: str | ModelOptions, runs: Path, option: str = "") -> list[Model]:
     if isinstance(wanted, ModelOptions) and wanted.seeds:
         own = zip(wanted.seeds, wanted.by_name(name).items(), strict=True)
-        each = [(seed, model) for seed, one in own for model in _find(*one, runs)]
+        each = [(seed, model) for seed, one in own for model in _find(*one, runs, option)]
         return [replace(model, run=name, seed=seed) for seed, model in each]
     text = _source_of(wanted)
     options = None if isinstance(wanted, str) or not wanted.preparation else wanted
     kind, _, source = text.partition(":")
     if kind == "run":
         return [replace(model, options=options) for model in _find_trained(name, source, runs)]
+    found = Model(name, kind, source, name, options=options, option=option)
     if kind in ("timm", "open_clip", "python"):
-        return [Model(name, kind, source, name, options=options)]
+        return [found]
     if kind == "offline":  # a name of a backbone as in train.backbone
-        return [Model(name, "timm", text, name, options=options)]
+        return [replace(found, kind="timm", source=text)]
     path = Path(text)
     if path.is_file():
         if options is not None:
-            raise UsageError(f"evaluate.models.{name}: {path} holds embeddings; delete max_side")
-        return [Model(name, "given", text, name)]
+            raise UsageError(f"{found.option_name}: {path} holds embeddings; delete max_side")
+        return [replace(found, kind="given", source=text)]
     if not (path / CONFIG).is_file():
         raise InvalidData(
-            f"evaluate.models.{name}: {path} is neither a model's folder (with config.json) nor a "
+            f"{found.option_name}: {path} is neither a model's folder (with config.json) nor a "
             "file of embeddings; expected run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED, "
             "offline:efficientnet-lite0, python:FILE.py:FUNCTION or a path"
         )
-    return [Model(name, "checkpoint", text, name, options=options)]
+    return [replace(found, kind="checkpoint", source=text)]
 
 
 def _find_trained(name: str, run: str, runs: Path) -> list[Model]:

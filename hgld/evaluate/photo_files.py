@@ -12,7 +12,7 @@ import pandas as pd
 
 from hgld.artifacts import atomic_path, size_of_file
 from hgld.config import EvaluateOptions, ModelOptions
-from hgld.errors import DamagedImage, HgldError, InvalidData, UsageError
+from hgld.errors import DamagedImage, InvalidData, UsageError
 from hgld.evaluate.embedded import STATE
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import find_given
@@ -59,7 +59,7 @@ def embed_photos(
     """
     name = Path(model.source).name  # in messages
     try:
-        if not (found := find_given({name: model})):
+        if not (found := find_given({name: model}, "MODEL")):
             raise UsageError(f"{model.source}: give the folder of the model, WORK/models/RUN")
         sides = [
             side_of_files(split, _located(rows, folder), folder, PHOTOS_PER_PART)
@@ -69,8 +69,6 @@ def embed_photos(
     except DamagedImage as error:
         fault = str(error).partition(", so the shard")[0]
         raise InvalidData(f"{fault}; replace the photo, or delete it") from None
-    except HgldError as error:
-        raise type(error)(str(error).replace(f"evaluate.models.{name}", "MODEL")) from None
     paths = []
     for side in sides:
         path = out / f"{side.split}.npz"

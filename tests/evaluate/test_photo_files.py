@@ -26,6 +26,14 @@ from torch import nn
 
 def build():
     return nn.Sequential(nn.Conv2d(3, 4, 5, stride=3), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+
+class Large(nn.Module):
+    def forward(self, photos):
+        return torch.empty(1 << 60)
+
+class Broken(nn.Module):
+    def forward(self, photos):
+        return photos.mean((2, 3)) / 0 * 0
 """
 CPU = EvaluateOptions(device="cpu")
 
@@ -105,6 +113,22 @@ def test_the_same_command_embeds_only_what_changed(oxford: Path) -> None:
 def test_a_model_that_cannot_be_is_named_by_the_argument(oxford: Path, capsys, model, says) -> None:
     words = ("--images", oxford / "jpg", "--out", oxford / "out", "--device", "cpu")
     assert hgld("evaluations", "embed", model, *words) in (2, 3)
+    assert re.match(f"hgld: {says}", capsys.readouterr().err.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("Large", "MODEL: out of memory while embedding with .*; give --device cpu, or a smaller"),
+        ("Broken", "MODEL: model nets.py:Broken, split photos: 8 of 8 embeddings hold nan"),
+    ],
+)
+def test_what_a_model_cannot_do_names_no_option_of_a_pipeline(
+    oxford: Path, capsys, function, says
+) -> None:
+    model = f"python:{oxford.parent}/nets.py:{function}"
+    words = ("--images", oxford / "jpg", "--out", oxford / "out", "--device", "cpu")
+    assert hgld("evaluations", "embed", model, *words) in (1, 3)
     assert re.match(f"hgld: {says}", capsys.readouterr().err.splitlines()[-1])
 
 
