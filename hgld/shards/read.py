@@ -109,11 +109,7 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
             require_intact(jpeg, crc32, name)
         image = decode_image(jpeg, name)
         if self._boxes is not None:
-            image.info[WHOLE_SIDE] = max(image.size)
-            try:
-                image = cut_out(image, self._boxes[number].tolist())
-            except OutsidePhoto as error:
-                raise InvalidData(f"{name()}: {error}") from None
+            image = cut_box(image, self._boxes[number].tolist(), name)
         return self.transform(image)
 
     def name(self, number: int) -> str:
@@ -254,6 +250,19 @@ def _stretches(
             ranges.append((first, last))
             first = last
     return ranges
+
+
+def cut_box(image: Image.Image, box: Sequence[float], name: Callable[[], str]) -> Image.Image:
+    """Return the part of a photo in a box; its ``info`` has the longer side of the photo.
+
+    Raises:
+        InvalidData: nothing of the photo is in the box; ``name`` gives its shard and key.
+    """
+    image.info[WHOLE_SIDE] = max(image.size)
+    try:
+        return cut_out(image, box)
+    except OutsidePhoto as error:
+        raise InvalidData(f"{name()}: {error}") from None
 
 
 def stack_images(images: Sequence[Tensor]) -> Tensor:

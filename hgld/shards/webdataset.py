@@ -30,13 +30,14 @@ from torch import Tensor
 from webdataset.gopen import rewrite_url
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander, url_opener
 
+from hgld.artifacts import BOX
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
 from hgld.shards.files import LARGE, require_intact
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
-from hgld.shards.read import Transform, stack_images
+from hgld.shards.read import Transform, cut_box, stack_images
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, is_object_store, masked
 from hgld.tasks import track
@@ -45,7 +46,8 @@ from hgld.words import single_blanks
 Sample = dict[str, Any]
 Label = str | Callable[[Sample], Hashable]
 Urls = str | Path | Sequence[str | Path]
-CRC32 = "__crc32__"  # key of a sample for that of its image, if the rows have it
+# keys of a sample for columns of its row, if the rows have them
+CRC32, PART = "__crc32__", "__part__"
 
 
 def group_by_class(
@@ -165,8 +167,9 @@ def batches(
         images_per_class: K.
         transform: converts a PIL image in RGB to a tensor.
         rows: rows of the index of these shards, whose keys may have dots (``last_dot``). Labels
-            are then (B, L), and the batches those of ``BatchLoader`` with ``reader="stream"`` and
-            one lane. None: groups samples as they come, and labels are (B,) numbers of the classes.
+            are then (B, L), and the batches, also of parts of photos (columns ``BOX``), those of
+            ``BatchLoader`` with ``reader="stream"`` and one lane. None: groups samples as they
+            come, and labels are (B,) numbers of the classes.
         seed: of plan, augmentation and draws.
         rank: of this process.
         world_size: processes that share each batch.
@@ -181,7 +184,8 @@ def batches(
             without, rows.
         InvalidData: a shard of the rows is not among the URLs; while iterating: a sample has no
             image or class, its class is not a number (without rows), its image is not decodable or
-            not the one of its row (CRC-32), a shard is not a whole tar, or no batch is filled.
+            not the one of its row (CRC-32), a box has no pixel of its photo, a shard is not a whole
+            tar, or no batch is filled.
         HgldError: (while iterating) a URL cannot be read.
     """
     shards = _list_shards(urls)
@@ -445,8 +449,14 @@ class _Planned:
         planned = self.plan.rows(self.epoch)
         needed = set(planned.ravel().tolist())
         urls = self.rows["shard"].map(self.locations)
-        numbers = {place: n for n, place in enumerate(zip(urls, self.rows["key"], strict=True))}
-        crc32s = self.rows[IMAGE_CRC32].tolist() if IMAGE_CRC32 in self.rows else None
+        numbers = defaultdict[tuple[str, str], list[int]](list)  # rows may be of one photo
+        for number, place in enumerate(zip(urls, self.rows["key"], strict=True)):
+            numbers[place].append(number)
+        more: dict[str, list[Any]] = {}
+        if IMAGE_CRC32 in self.rows:
+            more[CRC32] = self.rows[IMAGE_CRC32].tolist()
+        if {*BOX} <= {*self.rows}:
+            more[PART] = self.rows[list(BOX)].to_numpy(np.float64).tolist()
         held: dict[int, Sample] = {}
         coming = iter(samples)
         for step, wanted in zip(steps, planned.tolist(), strict=True):
@@ -457,9 +467,10 @@ class _Planned:
                     raise InvalidData(
                         f"the shards end before batch {step} is whole; index them again"
                     )
-                number = numbers.get((sample["__url__"], sample["__key__"]), -1)
-                if number in needed:
-                    held[number] = sample if crc32s is None else {**sample, CRC32: crc32s[number]}
+                place = sample["__url__"], sample["__key__"]
+                for number in needed.intersection(numbers.get(place, ())):
+                    own = {name: column[number] for name, column in more.items()}
+                    held[number] = {**sample, **own}
             yield step, [held[number] for number in wanted], list(labels[wanted])
             for number in different:
                 del held[number]
@@ -497,4 +508,4 @@ class _Load:
                 f"{_name_of(sample)}: the {name} is not decodable ({error}); get the shard again"
             ) from None
         require_intact(sample[name], sample.get(CRC32), partial(_name_of, sample))
-        return image
+        return cut_box(image, sample[PART], partial(_name_of, sample)) if PART in sample else image

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import webdataset
@@ -302,6 +303,24 @@ def test_an_image_that_is_not_the_one_of_its_row_is_named(folder: Path, tmp_path
         list(batches(urls, 3, 1, flipped, rows=rows))
     unchecked = rows.drop(columns="image_crc32")
     assert list(batches(urls, 3, 1, flipped, rows=unchecked))
+
+
+def test_rows_may_be_parts_of_one_photo(folder: Path) -> None:
+    """Each photo has two rows, one for each half, which are other images."""
+    rows, _ = stream(folder)
+    whole = {"box_left": 0.0, "box_top": 0.0, "box_right": rows["width"]}
+    middle, end = rows["height"] / 2, rows["height"].astype("float64")
+    upper = rows.assign(**whole, box_bottom=middle)
+    lower = rows.assign(**whole, box_bottom=end).assign(box_top=middle)
+    parts = pd.concat([upper, lower]).sort_values(["shard", "offset"], ignore_index=True)
+    shape = BatchOptions(3, 2, order="shards")
+    loader = BatchLoader(folder, parts, flipped, shape, seed=5, reader="stream")
+    found = list(batches(urls_of(folder), 3, 2, flipped, rows=parts, seed=5))
+    for (images, labels, _), (i, x, _) in zip(found, loader, strict=True):
+        assert torch.equal(images, i) and torch.equal(labels, x)
+    outside = parts.assign(box_left=1000.0, box_right=1001.0)
+    with pytest.raises(InvalidData, match=r"key .*: the box \(1000, .* has no pixel of the photo"):
+        list(batches(urls_of(folder), 3, 2, flipped, rows=outside))
 
 
 def test_members_of_any_suffix_are_copied(tmp_path: Path) -> None:
