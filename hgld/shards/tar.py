@@ -26,7 +26,7 @@ from hgld.errors import InvalidData
 BLOCK = 512  # size of a header, and the unit that data are padded to
 LONGEST_NAME = 100
 FILES = (ord("0"), 0, ord("7"))
-LONG_NAME, EXTENDED, SPARSE, HARD_LINK = ord("L"), ord("x"), ord("S"), ord("1")
+LONG_NAME, EXTENDED, SPARSE, HARD_LINK, LINK = ord("L"), ord("x"), ord("S"), ord("1"), ord("2")
 LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name needs a few hundred
 AGAIN = "fetch it again (delete it first)"
 RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
@@ -78,7 +78,7 @@ def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
 
     Raises:
         InvalidData: the file is empty, cut short, compressed, damaged or not a tar; it holds a
-            sparse file or a hard link, whose data are elsewhere.
+            sparse file or a link, whose data are elsewhere.
     """
     for data, rows, name in _scan(path, end_mark):
         for _, start, offset, size, first, stop, _, _ in rows.tolist():
@@ -181,10 +181,11 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
                 raise InvalidData(
                     f"{path}: a sparse file at byte {position}; pack the tar without it"
                 )
-            elif kind == HARD_LINK:
+            elif kind in (HARD_LINK, LINK):
+                form, more = ("hard", "") if kind == HARD_LINK else ("symbolic", "--dereference ")
                 raise InvalidData(
-                    f"{path}: '{name}' is a hard link at byte {position}, which readers of "
-                    "WebDataset skip; pack the tar with tar --hard-dereference"
+                    f"{path}: '{name}' is a {form} link at byte {position}, which readers of "
+                    f"WebDataset skip; pack the tar with tar {more}--hard-dereference"
                 )
             elif kind in FILES:
                 rows[0, START : SIZE + 1] = start, offset, size
@@ -258,7 +259,7 @@ def _walk(
         kind = np.int64(data[at + 156]) if right else -1
         is_file = kind in FILES
         odd = alone or kind < 0 or size < 0 or base + at + BLOCK + size > total
-        odd = odd or kind in (LONG_NAME, EXTENDED, SPARSE, HARD_LINK)
+        odd = odd or kind in (LONG_NAME, EXTENDED, SPARSE, HARD_LINK, LINK)
         start, stop = at, at + LONGEST_NAME
         for place in range(at, at + LONGEST_NAME):
             if data[place] == 0:
