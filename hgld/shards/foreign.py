@@ -7,6 +7,7 @@ table may put the levels above it. The tars are not changed; only sidecars are w
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -343,14 +344,15 @@ def _find_tars(folder: Path) -> list[Path]:
 def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[dict[str, Any]]:
     """Yield the index columns of each sample of a tar, and the path of its class."""
     split = _split_of(tar)
-    seen: set[str] = set()
     samples = list(_group(tar, rules))
+    # Before a part of one is read, which has no image or no class.
+    times = Counter(key for key, _ in samples)
+    if twice := next((key for key in times if times[key] > 1), None):
+        raise InvalidData(f"{tar}: key {twice}: its members stand apart, or twice; pack the tar "
+                          "with the members of a sample together (tar --sort=name)")  # fmt: skip
     # A sample's extent ends at the next sample's first header; -1: at its own last member.
     ends = [*(members[0].start for _, members in samples[1:]), -1][: len(samples)]
     for (key, members), end in zip(samples, ends, strict=True):
-        if key in seen:
-            raise InvalidData(f"{tar}: key {key}: its members stand apart, or twice")
-        seen.add(key)
         last = members[-1]
         stop = end if end >= 0 else last.offset + last.size_bytes + padding(last.size_bytes)
         yield _describe_sample(tar, split, key, members, stop, reader, rules)
