@@ -57,6 +57,7 @@ from hgld.words import count_text, some_of
 IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
+META = re.compile(r"__[^/]*__($|/)")
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
 
@@ -342,7 +343,10 @@ def _find_tars(folder: Path) -> list[Path]:
 
 
 def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[dict[str, Any]]:
-    """Yield the index columns of each sample of a tar, and the path of its class."""
+    """Yield the index columns of each sample of a tar, and the path of its class.
+
+    Of a sample without a class, whose path is "", there are only shard, key and extent.
+    """
     split = _split_of(tar)
     samples = list(_group(tar, rules))
     # Before a part of one is read, which has no image or no class.
@@ -372,9 +376,10 @@ def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
                 f"{tar}: byte {member.start}: the member's name {member.name[:100]!r} is not UTF-8 "
                 "or has control characters; pack the tar with other names"
             )
-        if not member.stem:  # a hidden file, as macOS packs: webdataset's readers skip it, too
+        own, suffix = rules.split(member.name)
+        # webdataset's readers skip it, too: a hidden file, as macOS packs, README, __meta__/x.json
+        if not (member.stem and suffix) or META.match(member.name):
             continue
-        own, _ = rules.split(member.name)
         if own != key and members:
             yield key, members
             members = []
@@ -398,12 +403,12 @@ def _describe_sample(
     by_suffix = {rules.split(m.name)[1].lower(): m for m in members}
     if len(by_suffix) < len(members):
         raise InvalidData(f"{name}: a member stands twice; give each sample its own key")
+    text, label = by_suffix.get("json"), by_suffix.get("cls")
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
-    if image is None:
-        dotted = next((s for s in by_suffix if s.rpartition(".")[2] in IMAGES), "")
+    dotted = next((s for s in by_suffix if s.rpartition(".")[2] in IMAGES), "")
+    if image is None and (dotted or text or label or not rules.skip_unlabelled):
         why = f"; names end at the first dot, which leaves the suffix '{dotted}': give --last-dot"
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
-    text, label = by_suffix.get("json"), by_suffix.get("cls")
     known = _parse(_read_text(reader, tar.name, text, name), name) if text else {}
     several = [level for level in levels if isinstance(known.get(level), list | dict)]
     if several:
@@ -417,8 +422,13 @@ def _describe_sample(
         has = f"; its JSON has {some_of([*known], 5)}" if known else ""
         raise InvalidData(f"{name}: no class; expected {rules.wanted}{has}; --skip-unlabelled "
                           "leaves such samples out")  # fmt: skip
+    start = members[0].start
+    extent = {"extent_start": start, "extent_bytes": stop - start}
+    if unlabelled:
+        return {"key": key, "shard": tar.name, **extent, "path": ""}
+    assert image is not None  # or there would be no class
     found = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
-    if rules.hierarchy and not unlabelled:
+    if rules.hierarchy:
         one = path[0].strip()
         if one not in rules.hierarchy:
             known_classes = some_of([*rules.hierarchy], 3)
@@ -430,7 +440,6 @@ def _describe_sample(
     if min(image_id) < " ":
         raise InvalidData(f"{name}: its image_id {image_id[:100]!r} has control characters; pack "
                           "the tar with another one")  # fmt: skip
-    start = members[0].start
     if image.size_bytes > MOST_IMAGE:
         raise InvalidData(f"{name}: its image has {image.size_bytes:,} bytes; {MOST_IMAGE:,} are "
                           "read at most")  # fmt: skip
@@ -456,11 +465,10 @@ def _describe_sample(
         "height": height,
         **credit,
         "url": str(known.get("source_url") or credit["url"]),
-        "extent_start": start,
-        "extent_bytes": stop - start,
+        **extent,
         "crc32": reader.crc32(tar.name, start, stop - start),
         IMAGE_CRC32: crc32(data),
-        "path": "" if unlabelled else found,
+        "path": found,
     }
 
 

@@ -142,10 +142,8 @@ def _level_keys(tar: Path, levels: Sequence[str], exported: bool) -> tuple[str, 
 def _verify_rows(folder: Path, file: str, rows: pd.DataFrame, rules: SampleRules) -> pd.DataFrame:
     """Compare the index rows of a shard with its contents; return the class paths found."""
     reader = FileReader(folder)
-    found = pd.DataFrame(
-        describe_tar(folder / file, reader, rules), columns=[*FOUND, "shard", "path"]
-    )
-    found = found[found["path"] != ""].reset_index(drop=True)  # samples without a class
+    labelled = (row for row in describe_tar(folder / file, reader, rules) if row["path"])
+    found = pd.DataFrame(labelled, columns=[*FOUND, "shard", "path"])
     reader.close()
     if len(found) != len(rows):
         raise InvalidData(

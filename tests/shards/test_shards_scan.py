@@ -313,6 +313,24 @@ def test_samples_without_a_class_are_left_out_and_listed(tmp_path: Path) -> None
     verify_shards(tmp_path)
 
 
+def test_a_sample_without_a_class_needs_no_image(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "LICENSE.txt a.jpg a.cls b.png c.jpg c.cls")
+    with pytest.raises(InvalidData, match=r"x-0\.tar: key LICENSE: no image"):
+        index_shards(tmp_path)
+    index = index_shards(tmp_path, skip_unlabelled=True)  # b.png is no image
+    assert [*index["key"]] == ["a", "c"]
+    assert [*pd.read_csv(tmp_path / "index_dropped.csv")["key"]] == ["LICENSE", "b"]
+    verify_shards(tmp_path)
+
+
+def test_members_that_webdataset_skips_are_of_no_sample(tmp_path: Path) -> None:
+    write_tar(
+        tmp_path / "x-0.tar", "README __meta__/x.json a.jpg a.cls __index__ ._b.jpg b.jpg b.cls"
+    )
+    assert [*index_shards(tmp_path)["key"]] == ["a", "b"]
+    verify_shards(tmp_path)
+
+
 def test_a_tar_without_a_labelled_sample_belongs_to_the_split_of_its_name(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
     write_tar(tmp_path / "x-1.tar", "b.jpg")
