@@ -414,10 +414,10 @@ def _describe_sample(
     if several:
         raise InvalidData(f"{name}: the JSON key {several[0]} holds several values; expected one "
                           "class, a text or a number")  # fmt: skip
-    path = ["" if known.get(level) is None else str(known[level]) for level in levels]
-    if label and (not levels or (rules.hierarchy and not path[0].strip())):
+    path = [_text_of(known.get(level), whole=not rules.hierarchy) for level in levels]
+    if label and (not levels or (rules.hierarchy and not path[0])):
         path = [_class_of(_read_text(reader, tar.name, label, name), name)]
-    unlabelled = not path or not all(map(str.strip, path))
+    unlabelled = not path or not all(path)
     if unlabelled and not rules.skip_unlabelled:
         has = f"; its JSON has {some_of([*known], 5)}" if known else ""
         raise InvalidData(f"{name}: no class; expected {rules.wanted}{has}; --skip-unlabelled "
@@ -429,7 +429,7 @@ def _describe_sample(
     assert image is not None  # or there would be no class
     found = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
     if rules.hierarchy:
-        one = path[0].strip()
+        one = path[0]
         if one not in rules.hierarchy:
             known_classes = some_of([*rules.hierarchy], 3)
             raise InvalidData(f"{name}: the hierarchy has no class '{one}'; add it (it has "
@@ -479,10 +479,20 @@ def _read_text(reader: FileReader, tar: str, member: Member, name: str) -> bytes
     return reader.read(tar, member.offset, member.size_bytes)
 
 
+def _text_of(value: Any, whole: bool) -> str:
+    """A class of the JSON as text; 3.0 is 3 if ``whole``, as pandas writes it beside gaps.
+
+    With a hierarchy it is not, since pandas may have written that one, too.
+    """
+    if whole and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value).strip()
+
+
 def _class_of(label: bytes, name: str) -> str:
     """The text of a .cls member."""
     try:
-        return label.decode().strip()
+        return label.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
         raise InvalidData(f"{name}: its class {label[:100]!r} is not UTF-8") from None
 

@@ -198,6 +198,23 @@ def test_a_sample_that_is_not_whole_is_named(
         index_shards(tmp_path, levels)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "texts"),
+    [
+        ("json", (b'{"g": 3}', b'{"g": 3.0}', b'{"g": "3"}', b'{"g": " 3 "}')),
+        ("cls", (b"3", b"3\r\n", b"\xef\xbb\xbf3")),
+    ],
+)
+def test_one_class_in_other_writing_is_one_class(
+    tmp_path: Path, suffix: str, texts: tuple[bytes, ...]
+) -> None:
+    for number, text in enumerate((*texts, texts[0].replace(b"3", b"3.5"))):
+        write_tar(tmp_path / f"x-{number}.tar", f"{number}.jpg {number}.{suffix}", text)
+    index = index_shards(tmp_path, ["g"] if suffix == "json" else [])
+    assert index["level_1"].tolist() == [0] * len(texts) + [1]
+    verify_shards(tmp_path)
+
+
 def hierarchy_of(folder: Path, rows: str) -> Path:
     path = folder.parent / "levels.csv"
     path.write_text(rows)
