@@ -186,7 +186,8 @@ def index_shards(
     """Index all tars of a folder and write the sidecars beside them.
 
     Args:
-        folder: holds SPLIT-NUMBER.tar files (a tar with another name is its own split).
+        folder: holds SPLIT-NUMBER.tar or SPLIT-NUMBER-of-COUNT.tar files; NUMBER.tar is of the
+            split train, and a tar with another name is its own split.
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
         hierarchy: a CSV with the column ``class``, as in the tars, and a column for each level,
             coarse to fine; the last one tells the classes apart. A copy is kept beside the tars.
@@ -363,8 +364,13 @@ def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[
 
 
 def _split_of(tar: Path) -> str:
-    """Split of a tar: its name without the number at the end, if anything is left."""
-    return re.sub(r"[-_]?\d*$", "", tar.stem) or tar.stem
+    """Split of a tar: its name without the number at the end; "train" if nothing is left.
+
+    Example:
+        >>> [_split_of(Path(name)) for name in ("val-003-of-128.tar", "00017.tar", "all.tar")]
+        ['val', 'train', 'all']
+    """
+    return re.sub(r"[-_]?\d*(\d-of-\d+)?$", "", tar.stem) or "train"
 
 
 def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:

@@ -348,6 +348,18 @@ def test_members_that_webdataset_skips_are_of_no_sample(tmp_path: Path) -> None:
     verify_shards(tmp_path)
 
 
+def test_tars_as_other_tools_number_them_are_of_few_splits(tmp_path: Path) -> None:
+    names = ["00000", "00001", "val-00000-of-00002", "val-00001-of-00002"]
+    for name in names:
+        write_tar(tmp_path / f"{name}.tar", "a.jpg a.cls")
+    index_shards(tmp_path)
+    shards = list_shards(tmp_path)
+    assert dict(zip(shards["file"].str[:-4], shards["split"], strict=True)) == dict(
+        zip(names, ["train", "train", "val", "val"], strict=True)
+    )
+    verify_shards(tmp_path)
+
+
 def test_a_tar_without_a_labelled_sample_belongs_to_the_split_of_its_name(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls")
     write_tar(tmp_path / "x-1.tar", "b.jpg")
