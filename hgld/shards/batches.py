@@ -377,7 +377,7 @@ def _plan_in_shards(
     groups = np.where(short, 0, count_groups(size, options))
     # The cap is on images of a class, which may be in many runs.
     groups = _cap_runs(classes, groups, options)
-    require_classes(groups, options, classes)
+    require_classes(groups, options, classes, count_groups(np.bincount(number, size), options))
     parents = parents_of(samples.labels[order[first]])
     lanes = lane_of[samples.shards[order[first]]]
     table = _draw_runs(classes, parents, groups, lanes, options, int(random.integers(2**63)))

@@ -334,21 +334,34 @@ def take_images(
 
 
 def require_classes(
-    groups: np.ndarray, options: BatchOptions, classes: np.ndarray | None = None
+    groups: np.ndarray,
+    options: BatchOptions,
+    classes: np.ndarray | None = None,
+    at_random: np.ndarray | None = None,
 ) -> None:
-    """Refuse labels that do not fill a single batch; with ``classes``, groups are of runs."""
+    """Refuse labels that do not fill a single batch.
+
+    Args:
+        groups: how often each class, or run, can give K images.
+        options: of the batches.
+        classes: class of each run; None: groups are of classes.
+        at_random: likewise, how often each class could in the order "random".
+    """
     eligible, there = int(np.count_nonzero(groups)), len(groups)
     if classes is not None:
         eligible, there = len(np.unique(classes[groups > 0])), len(np.unique(classes))
     if eligible >= options.classes_per_batch:
         return
-    images = f"{options.images_per_class} images or more"
-    have, also = (images, "") if classes is None else (
-        f"a run of {images}", ', or take the order "random", which needs no runs'
-    )  # fmt: skip
+    wanted, remedy = options.classes_per_batch, "lower classes_per_batch"
+    if options.small_classes != "drop" and eligible == there:
+        raise InvalidData(f"there are {there} classes, but a batch needs {wanted}; {remedy}")
+    have, remedy = f"{options.images_per_class} images or more", f"{remedy} or images_per_class"
+    if at_random is not None:
+        have = f"a run of {have}"
+        if np.count_nonzero(at_random) >= wanted:
+            remedy += ', or take the order "random", which needs no runs'
     raise InvalidData(
-        f"{eligible} of {there} classes have {have}, but a batch needs "
-        f"{options.classes_per_batch} of them; lower classes_per_batch or images_per_class{also}"
+        f"{eligible} of {there} classes have {have}, but a batch needs {wanted} of them; {remedy}"
     )
 
 

@@ -134,6 +134,21 @@ def test_the_order_of_shards_says_that_it_needs_runs() -> None:
         plan_epoch(samples, BatchOptions(4, 4, order="shards"), seed=0, epoch=0)
 
 
+def test_the_order_at_random_is_advised_only_if_it_helps() -> None:
+    samples = Samples(np.arange(24)[:, None] % 4, np.arange(24), np.zeros(24, np.int64))
+    options = BatchOptions(4, 7, order="shards")
+    with pytest.raises(
+        InvalidData, match=r"0 of 4 classes have a run of 7 .* or images_per_class$"
+    ):
+        plan_epoch(samples, options, seed=0, epoch=0)
+
+
+def test_a_batch_of_more_classes_than_there_are_is_told_so() -> None:
+    options = BatchOptions(5, 4, small_classes="repeat")
+    with pytest.raises(InvalidData, match=r"^there are 3 classes, but a batch needs 5; lower"):
+        plan_epoch(Samples.of_labels(labels_of([4, 1, 3])), options, seed=0, epoch=0)
+
+
 def samples_of(
     sizes: list[int], shards: int = 7, run_length: int = 16, classes_of_a_group: int = 4
 ) -> Samples:
