@@ -139,8 +139,13 @@ def test_what_is_listed_and_not_there_or_there_and_not_listed_is_dropped(tmp_pat
     path = folder / "Ebay_test.txt"
     lines = path.read_text("utf-8")
     path.write_text(lines + lines.splitlines()[1] + "\n", "utf-8")
-    _, images, _, dropped = collected(of("sop", folder))
+    with heard() as said:
+        _, images, _, dropped = collected(of("sop", folder))
     assert len(images) == 31
+    assert said[1:] == [
+        f"1 of 33 listed images not in {folder}, first bicycle_final/111085100002_0.JPG "
+        "(Ebay_train.txt line 6); unpack them, or see images_dropped.parquet"
+    ]
     assert sorted(dropped.to_numpy().tolist()) == [
         ["evaluation", "coffee_maker_final/111085100005_0.JPG", "duplicate",
          "again in Ebay_test.txt line 18, first in Ebay_test.txt line 2"],

@@ -34,6 +34,7 @@ from hgld.sources.native import (
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import Tables, drop_unlisted, join_repeats, with_credits
 from hgld.tasks import say
+from hgld.words import count_text
 
 __all__ = ["collect", "read_hierarchy"]
 
@@ -61,6 +62,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     Dropped, with a reason: ``duplicate`` (the first line is kept), ``is a query`` (a gallery image
     with the bytes of a query), ``not in folder``, ``excluded`` (see ``hgld.sources.exclusion``),
     ``not in list`` (an image file that no line names), and the files that ``drop_unlisted`` lists.
+    A notice has the number of images that are not in the folder.
 
     Returns:
         landmarks, images, queries (none), images_dropped.
@@ -85,7 +87,16 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     unlisted = unlisted.rename(columns={"path": "image_id"})
     dropped = pd.concat([rows[rows["reason"] != ""], unlisted])
     images = with_credits(taken, taken)
-    say(describe_splits(taken))
+    if len(taken):
+        say(describe_splits(taken))
+    missing = rows[rows["reason"] == "not in folder"]
+    if len(missing):
+        first = missing.iloc[0]
+        say(
+            f"{len(missing):,} of {count_text(len(rows), 'listed image')} not in {source}, first "
+            f"{first['path']} ({first['file']} line {first['line']}); unpack them, or see "
+            "images_dropped.parquet"
+        )
     boxes = [name for name in BOX if name in taken]
     if boxes:
         say(f"each image is the part of its photo in the box of images.parquet ({boxes[0]} ...)")
