@@ -168,6 +168,16 @@ def test_the_first_half_of_the_birds_trains(tmp_path: Path) -> None:
     )
 
 
+def test_lines_of_birds_that_are_there_twice_count_once(tmp_path: Path) -> None:
+    folder = write_cub(tmp_path)
+    for name in ("classes.txt", "image_class_labels.txt"):
+        text = (folder / name).read_text()
+        (folder / name).write_text(text + text.splitlines()[0] + "\n")
+    landmarks, images, _, dropped = collected(of("cub", folder))
+    assert (len(landmarks), len(images), len(dropped)) == (8, 32, 0)
+    assert len(paths_of(of("cub", folder))) == 8
+
+
 def test_the_split_of_classification_has_all_birds_on_both_sides(tmp_path: Path) -> None:
     context = of("cub", write_cub(tmp_path), cub_split="images")
     assert splits_of(context) == {"train": [*range(1, 9)], "evaluation": [*range(1, 9)]}
@@ -485,6 +495,10 @@ DAMAGED = {  # kind: (file, text to replace or "" for all, new text, message)
         ("classes.txt", "", "1 001.A\n", r"classes\.txt: no line for class 2, which image 5"),
         ("classes.txt", "", "201 201.New\n", r"classes\.csv: no row for class 201 \(201\.New"),
         ("images.txt", "", "", r"images\.txt: no lines; expected id and path"),
+        ("images.txt", "\n2 ", "\n1 ", r"images\.txt line 2: 1 is '001.*', but '001.*' in line 1;"),
+        ("image_class_labels.txt", "\n2 1", "\n2 1\n2 3",
+         r"image_class_labels\.txt line 3: 2 is '3', but '1' in line 2; expected id and class_id"),
+        ("classes.txt", "1 001", "2 009.Other\n1 001", r"classes\.txt line 3: 2 is '002\."),
     ],
     "inaturalist": [
         ("train2018.json", "", "{", r"train2018\.json: not a JSON document"),

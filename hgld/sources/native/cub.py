@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import columns_of, read_csv, read_header, rows_in_file
+from hgld.artifacts import ColumnType, columns_of, read_csv, read_header, rows_in_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
 from hgld.sources.listing import CLASS, Listing, read_words
@@ -29,7 +29,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
         InvalidData: a file is missing or has another form, or lacks an image or a species; a class
             of the table has two parents.
     """
-    images = read_words(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
+    images = _read_table(source / "images.txt", {"id": "int", "path": "text"}, "id and path")
     images["class_id"] = _look_up(source / "image_class_labels.txt", "class_id", images)
     levels = [SPECIES]
     if options.class_table is not None:
@@ -41,7 +41,9 @@ def read(source: Path, options: SourceOptions) -> Listing:
                 "it; expected class_id, then one column a level, coarse to fine"
             )
     # all species with their path: names from the data set, coarser levels from the table
-    names = read_words(source / "classes.txt", {"class_id": "int", "name": "text"}, "id and name")
+    columns: dict[str, ColumnType] = {"class_id": "int", "name": "text"}
+    names = _read_table(source / "classes.txt", columns, "id and name").drop_duplicates("class_id")
+    names = names.reset_index(drop=True)
     above = _read_above(options.class_table, names, levels[:-1]) if options.class_table else names
     species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
     named = species.where(species != "", names["name"])
@@ -72,9 +74,28 @@ def read(source: Path, options: SourceOptions) -> Listing:
     return Listing(listed, classes, tuple(levels))
 
 
+def _read_table(path: Path, columns: dict[str, ColumnType], what: str) -> pd.DataFrame:
+    """Read lines of an id and its value, of which an id has one.
+
+    Raises:
+        InvalidData: as ``read_words``, or an id has two values.
+    """
+    table = read_words(path, columns, what)
+    number, value = columns
+    other = table[table[value] != table.groupby(number)[value].transform("first")]
+    if not other.empty:
+        row = other.iloc[0]
+        first = table[table[number] == row[number]].iloc[0]
+        raise InvalidData(
+            f"{path} line {row['line']}: {row[number]} is '{row[value]}', but '{first[value]}' in "
+            f"line {first['line']}; expected {what}, one line for each; get it again"
+        )
+    return table
+
+
 def _look_up(path: Path, column: str, images: pd.DataFrame) -> "pd.Series[int]":
     """Return a number for each image from a file of lines ``id number``."""
-    table = read_words(path, {"id": "int", column: "int"}, f"id and {column} of each image")
+    table = _read_table(path, {"id": "int", column: "int"}, f"id and {column} of each image")
     found = images["id"].map(table.drop_duplicates("id").set_index("id")[column])
     if found.isna().any():
         row = images[found.isna()].iloc[0]
