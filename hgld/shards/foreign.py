@@ -56,8 +56,8 @@ from hgld.words import count_text, some_of
 
 IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
+META = re.compile(r"__[^/]*__($|/)")  # members about the whole tar
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
-META = re.compile(r"__[^/]*__($|/)")
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
 
