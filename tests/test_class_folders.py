@@ -546,3 +546,13 @@ def test_a_draft_that_cannot_be_written_leaves_no_file(
 def test_a_folder_without_images_is_refused(tmp_path: Path, folder: str, said: str) -> None:
     done = hgld(tmp_path, "new", folder)
     assert done.returncode in (2, 3) and said in done.stderr
+
+
+@pytest.mark.parametrize("cell", ["0.png", "0"])
+def test_a_column_of_names_of_files_is_named(tmp_path: Path, cell: str) -> None:
+    draw_classes(tmp_path / "photos")
+    (tmp_path / "photos/red fox").rename(tmp_path / "red fox")
+    (tmp_path / "photos/labels.csv").write_text(f"image,class\n{cell},pie\n")
+    done = hgld(tmp_path, "new", "photos")
+    remedy = f"write paths in its column 'image' (apple pie/0.png for {cell}) and rename it path\n"
+    assert f"; if labels.csv names the classes, {remedy}" in done.stderr

@@ -12,16 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isqrt
-from os.path import isfile
 from pathlib import Path
 from shlex import quote
 
 import pandas as pd
 
-from hgld.artifacts import ITEM_IDS, declared_table, read_header, table_of, write_file
+from hgld.artifacts import (
+    ITEM_IDS,
+    declared_table,
+    list_tree,
+    read_header,
+    table_of,
+    write_file,
+)
 from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.link_table import read_links
+from hgld.images import IMAGE_ENDINGS
 from hgld.sources.folder import collect
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
@@ -159,9 +166,9 @@ def _find_csv(folder: Path) -> str:
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
         advice = "".join(
-            f"; if {name} names the classes, rename its column '{column}' path"
+            f"; if {name} names the classes, {remedy}"
             for name in names
-            for column in _columns_of_files(folder / name)
+            for remedy in _remedies(folder / name)
         )
         noted = f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes"
         say(noted + advice)
@@ -172,11 +179,21 @@ def _find_csv(folder: Path) -> str:
     return "labels.csv" if "labels.csv" in found else next(iter(found), "")
 
 
-def _columns_of_files(path: Path) -> list[str]:
-    """Columns of a CSV, even a faulty one, whose first cell names a file beside it."""
+def _remedies(path: Path) -> list[str]:
+    """What to do with each column of a CSV, even a faulty one, whose first cell names an image."""
     first: dict[str, str] = {}
     with suppress(csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         first = next(csv.DictReader(file), {})
     cells = {name: cell for name, cell in first.items() if name and cell}
-    # Path.is_file fails if a text is too long for a name.
-    return [name for name, cell in cells.items() if isfile(path.parent / cell)]  # noqa: PTH113
+    files = [file.relative_to(path.parent) for file in list_tree(path.parent, hidden=False).files]
+    images = [file for file in files if file.suffix.lower() in IMAGE_ENDINGS]
+    named = {str(file): file for file in files}
+    remedies = [f"rename its column '{name}' path" for name, cell in cells.items() if cell in named]
+    # tables from elsewhere often have the name without the folder, or without the ending, too
+    for names in ({file.name: file for file in images}, {file.stem: file for file in images}):
+        remedies = remedies or [
+            f"write paths in its column '{name}' ({names[cell]} for {cell}) and rename it path"
+            for name, cell in cells.items()
+            if cell in names
+        ]
+    return remedies
