@@ -59,7 +59,7 @@ def save(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
 def tagged(orientation: int, form: str = "JPEG", **options: object) -> bytes:
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
-    if form in ("JPEG", "WEBP"):
+    if form in ("AVIF", "JPEG", "WEBP"):
         options["quality"] = 95
     return save(turned_by(orientation), form, exif=exif, **options)
 
@@ -69,7 +69,7 @@ def is_the_upright_image(image: Image.Image) -> bool:
     return image.size == (64, 32) and float(np.abs(difference).mean()) < 10
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("form", ["AVIF", "JPEG", "PNG", "TIFF", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_every_orientation_of_every_format_is_decoded_upright(orientation: int, form: str) -> None:
     data = tagged(orientation, form)

@@ -18,6 +18,7 @@ from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.models import find_given
 from hgld.evaluate.sides import PHOTOS_PER_PART, side_of_files
 from hgld.images import IMAGE_ENDINGS
+from hgld.sources.tables import report_unread
 
 
 def photos_in(folder: Path) -> pd.DataFrame:
@@ -26,8 +27,10 @@ def photos_in(folder: Path) -> pd.DataFrame:
     Raises:
         InvalidData: there are none.
     """
-    files = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
-    paths = sorted(path.relative_to(folder).as_posix() for path in files)
+    files = [*folder.rglob("*")]
+    report_unread(folder, files)
+    photos = (path for path in files if path.suffix.lower() in IMAGE_ENDINGS)
+    paths = sorted(path.relative_to(folder).as_posix() for path in photos)
     if not paths:
         raise InvalidData(f"{folder}: no photos; expected files such as .jpg or .png in it")
     return pd.DataFrame({"image_id": paths, "path": paths})

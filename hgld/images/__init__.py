@@ -13,6 +13,7 @@ Every part of hgld that opens an image uses this package, so the same rules appl
 from hgld.images.decode import (
     IMAGE_ENDINGS,
     MOST_PIXELS,
+    UNREAD_ENDINGS,
     WHOLE_SIDE,
     Undecodable,
     decode_rgb,
@@ -38,6 +39,7 @@ from hgld.images.resize import (
 __all__ = [
     "IMAGE_ENDINGS",
     "MOST_PIXELS",
+    "UNREAD_ENDINGS",
     "WHOLE_SIDE",
     "Note",
     "OutsidePhoto",

@@ -14,7 +14,11 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from hgld.images.jpeg import decode_plain_jpeg, jpeg_size, read_headers
 
-IMAGE_ENDINGS = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+IMAGE_ENDINGS = {
+    *(".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"),
+}
+# Photos of phones and cameras, which Pillow does not decode.
+UNREAD_ENDINGS = {".arw", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jxl", ".nef"}
 WHOLE_SIDE = "whole_side"  # of Image.info: the longer side of the photo that an image was cut from
 MOST_PIXELS = 178_956_970  # Pillow's own limit against decompression bombs
 # A Huffman-coded JPEG has at least one bit per block of 8 x 8 pixels, and deflate expands a byte to

@@ -9,6 +9,9 @@ import pandas as pd
 
 from hgld.artifacts import ITEM_IDS, list_tree
 from hgld.credit import CREDITS, UNKNOWN
+from hgld.images import UNREAD_ENDINGS
+from hgld.tasks import say
+from hgld.words import count_text
 
 # landmarks, images, queries, images_dropped
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
@@ -84,12 +87,16 @@ def drop_unlisted(
         detail: likewise.
 
     Returns:
-        These files; also skipped links, pipes and devices (``not a file``), and files whose names
-        are not UTF-8, which a list cannot contain (``name not UTF-8``).
+        These files; also photos of formats that hgld does not read (``unknown format``), of which a
+        notice is sent, skipped links, pipes and devices (``not a file``), and files whose names are
+        not UTF-8, which a list cannot contain (``name not UTF-8``).
     """
     tree = list_tree(source)
-    rows = [(path, reason, detail) for path in tree.files if path.suffix.lower() in endings] + [
-        (path, "not a file", why) for path, why in tree.passed_over.items()
+    unread = report_unread(source, (path for path in tree.files if path.name[0] != "."))
+    rows = [
+        *((path, reason, detail) for path in tree.files if path.suffix.lower() in endings),
+        *((path, "unknown format", "convert it to JPEG") for path in unread),
+        *((path, "not a file", why) for path, why in tree.passed_over.items()),
     ]
     found = []
     for path, why, more in rows:
@@ -101,6 +108,17 @@ def drop_unlisted(
             why, more = "name not UTF-8", "no list can name this file; rename it"
         found.append((readable, "train", why, more))
     return pd.DataFrame(sorted(found), columns=["path", "split", "reason", "detail"], dtype="str")
+
+
+def report_unread(folder: Path, files: Iterable[Path]) -> list[Path]:
+    """Return the photos of formats that hgld does not read, and send a notice of them."""
+    unread = sorted(path for path in files if path.suffix.lower() in UNREAD_ENDINGS)
+    if unread:
+        say(
+            f"{count_text(len(unread), 'photo')} in a format that hgld does not read, first "
+            f"{unread[0].relative_to(folder).as_posix()}; convert them to JPEG"
+        )
+    return unread
 
 
 def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from hgld.evaluate.models import find_given
 from hgld.evaluate.photo_files import embed_photos, photos_in
 from hgld.evaluate.revisited import Answers
 from hgld.images import WHOLE_SIDE, decode_rgb
+from tests.listening import heard
 from tests.sources.native_sets import write_revisited
 
 NETS = """
@@ -74,6 +75,16 @@ def test_queries_are_parts_and_the_gallery_whole_photos(oxford: Path) -> None:
         np.testing.assert_allclose(query.of(np.array([name]))[0], expected, atol=1e-6)
     for name in answers.images:
         np.testing.assert_allclose(gallery.of(np.array([name]))[0], vector(name, None), atol=1e-6)
+
+
+def test_photos_of_formats_that_are_not_read_are_reported(tmp_path: Path) -> None:
+    for name in ("1.jpg", "2.heic"):
+        (tmp_path / name).touch()
+    with heard() as notes:
+        assert photos_in(tmp_path)["path"].tolist() == ["1.jpg"]
+    assert notes == [
+        "1 photo in a format that hgld does not read, first 2.heic; convert them to JPEG"
+    ]
 
 
 def test_a_box_beyond_its_photo_embeds_what_the_photo_has(oxford: Path) -> None:

@@ -436,6 +436,17 @@ def test_a_file_whose_name_has_another_unicode_form_is_hinted_at(context: StageC
     assert set(details) == {"not in folder", "not in csv"}
 
 
+def test_photos_of_formats_that_are_not_read_are_reported(context: StageContext) -> None:
+    files = ["owl/1.jpg", "owl/2.avif", "owl/3.HEIC", "owl/._3.HEIC", "owl/notes.txt"]
+    context, folder = sub_folders(context, *files)
+    with heard() as notes:
+        _, images, _, dropped = collected(context, folder)
+    assert images["path"].tolist() == ["owl/1.jpg", "owl/2.avif"]
+    assert dropped[["image_id", "reason"]].to_numpy().tolist() == [["owl/3.HEIC", "unknown format"]]
+    said = "1 photo in a format that hgld does not read, first owl/3.HEIC; convert them to JPEG"
+    assert said in notes
+
+
 def sub_folders(context: StageContext, *files: str) -> tuple[StageContext, Path]:
     """A folder of these files without a CSV, and the context of a pipeline that names none."""
     folder = context.source.folder
@@ -501,7 +512,7 @@ def test_a_class_may_be_named_as_a_split(context: StageContext) -> None:
 @pytest.mark.parametrize(
     ("files", "empty"),
     [
-        (("elk/a.jpg", "lynx/b.heic"), ["lynx", "puma"]),
+        (("elk/a.jpg", "lynx/b.svg"), ["lynx", "puma"]),
         (("train/elk/a.jpg", "val/elk/b.jpg", "val/lynx/b.txt", "notes/puma/c.txt"), ["val/lynx"]),
     ],
 )
