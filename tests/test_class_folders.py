@@ -556,3 +556,12 @@ def test_a_column_of_names_of_files_is_named(tmp_path: Path, cell: str) -> None:
     done = hgld(tmp_path, "new", "photos")
     remedy = f"write paths in its column 'image' (apple pie/0.png for {cell}) and rename it path\n"
     assert f"; if labels.csv names the classes, {remedy}" in done.stderr
+
+
+def test_a_table_that_is_no_csv_is_named(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    pd.DataFrame({"path": ["a.png"], "class": ["fox"]}).to_excel(tmp_path / "photos/labels.xlsx")
+    done = hgld(tmp_path, "new", "photos", code=0)
+    assert (
+        "photos: labels.xlsx: not read; to give the classes by a table, save it as" in done.stderr
+    )
