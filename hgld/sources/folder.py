@@ -46,6 +46,7 @@ from hgld.sources.tables import (
     level_columns,
     listed_paths,
     misnamed_level,
+    report_missing,
     several_parents,
     with_credits,
 )
@@ -111,6 +112,8 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         images["split"] = taken[levels[-1]].map(splits).astype("str")
     if len(images):
         say(describe_splits(images))
+    missing = judged.loc[judged["reason"] == "not in folder", "path"]
+    report_missing(missing.set_axis(f"{file} " + missing.index), len(rows), source)
     unnamed = judged[judged["reason"] == "empty label"]
     if len(unnamed):
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"

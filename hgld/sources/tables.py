@@ -121,6 +121,21 @@ def report_unread(folder: Path, files: Iterable[Path]) -> list[Path]:
     return unread
 
 
+def report_missing(paths: "pd.Series[str]", count: int, source: Path) -> None:
+    """Send a notice of listed images that are not in the source folder.
+
+    Args:
+        paths: of these images; the index names their places in the list.
+        count: of all listed images.
+        source: the folder.
+    """
+    if len(paths):
+        say(
+            f"{len(paths):,} of {count_text(count, 'listed image')} not in {source}, first "
+            f"{paths.iloc[0]} ({paths.index[0]}); images_dropped.parquet lists them"
+        )
+
+
 def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     """Add author, license, title and url; unknown values become ``UNKNOWN``.
 

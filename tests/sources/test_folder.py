@@ -543,6 +543,19 @@ def test_classes_whose_files_are_all_missing_are_named(context: StageContext) ->
     assert any(f"{named}; {first}; add its image, or delete the row; " in note for note in notes)
 
 
+def test_paths_from_another_folder_are_reported_although_none_is_left(
+    context: StageContext,
+) -> None:
+    folder = write_folder(context, LABELS.replace("birds/", "photos/birds/"))
+    with heard() as notes:
+        _, images, _, dropped = collected(context, folder)
+    assert len(images) == 0 and len(dropped) == 8
+    assert notes == [
+        f"4 of 4 listed images not in {folder}, first photos/birds/m1.jpg (labels.csv row 2); "
+        "images_dropped.parquet lists them"
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "twin"), [("Caf\u00e9", "Cafe\u0301"), ("rose", " rose"), ("rose", "rose\u00a0")]
 )

@@ -144,7 +144,7 @@ def test_what_is_listed_and_not_there_or_there_and_not_listed_is_dropped(tmp_pat
     assert len(images) == 31
     assert said[1:] == [
         f"1 of 33 listed images not in {folder}, first bicycle_final/111085100002_0.JPG "
-        "(Ebay_train.txt line 6); unpack them, or see images_dropped.parquet"
+        "(Ebay_train.txt line 6); images_dropped.parquet lists them"
     ]
     assert sorted(dropped.to_numpy().tolist()) == [
         ["evaluation", "coffee_maker_final/111085100005_0.JPG", "duplicate",

@@ -32,9 +32,8 @@ from hgld.sources.native import (
     vggface2,
 )
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import Tables, drop_unlisted, join_repeats, with_credits
+from hgld.sources.tables import Tables, drop_unlisted, join_repeats, report_missing, with_credits
 from hgld.tasks import say
-from hgld.words import count_text
 
 __all__ = ["collect", "read_hierarchy"]
 
@@ -90,13 +89,8 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     if len(taken):
         say(describe_splits(taken))
     missing = rows[rows["reason"] == "not in folder"]
-    if len(missing):
-        first = missing.iloc[0]
-        say(
-            f"{len(missing):,} of {count_text(len(rows), 'listed image')} not in {source}, first "
-            f"{first['path']} ({first['file']} line {first['line']}); unpack them, or see "
-            "images_dropped.parquet"
-        )
+    places = missing["file"] + " line " + missing["line"].astype("str")
+    report_missing(missing["path"].set_axis(places), len(rows), source)
     boxes = [name for name in BOX if name in taken]
     if boxes:
         say(f"each image is the part of its photo in the box of images.parquet ({boxes[0]} ...)")
