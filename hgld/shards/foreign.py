@@ -325,6 +325,9 @@ def _replace_rules(
 
 
 def _find_tars(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        what = "a file" if folder.is_file() else "no such folder"
+        raise InvalidData(f"{folder}: {what}; give the folder that holds the tars")
     packed = sorted(path.name for path in folder.glob("*") if PACKED.fullmatch(path.name))
     if packed:
         raise InvalidData(
@@ -339,7 +342,9 @@ def _find_tars(folder: Path) -> list[Path]:
             raise InvalidData(f"{folder}: the name {tar.name!r} is not UTF-8 or has control "
                               "characters; rename the tar")  # fmt: skip
     if not tars:
-        raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset")
+        below = sorted({tar.parent.name for tar in folder.glob("*/*.tar")})
+        more = f"; its folders {some_of(below, 3)} do: index each" if below else ""
+        raise InvalidData(f"{folder}: holds no tar file; expected shards of a WebDataset{more}")
     return tars
 
 

@@ -545,6 +545,18 @@ def test_a_photo_that_tar_has_stored_as_a_link_is_not_lost(form: str, tmp_path: 
     assert [member.name for member in scan_tar(tmp_path / "x-0.tar")] == ["a.jpg", "b.jpg"]
 
 
+def test_a_folder_without_tars_is_told_where_they_are(tmp_path: Path) -> None:
+    (tmp_path / "set/val").mkdir(parents=True)
+    write_tar(tmp_path / "set/val/0.tar", "a.jpg a.cls")
+    for name, says in (
+        ("set", r"set: holds no tar file; expected shards .*; its folders val do: index each$"),
+        ("set/val/0.tar", r"0\.tar: a file; give the folder that holds the tars"),
+        ("nowhere", "nowhere: no such folder; give the folder that holds the tars"),
+    ):
+        with pytest.raises(InvalidData, match=says):
+            index_shards(tmp_path / name)
+
+
 def test_a_tar_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
     write_tar(tmp_path / "x\ny.tar", "a.jpg a.cls")
     with pytest.raises(InvalidData, match="has control characters; rename the tar"):
