@@ -152,14 +152,7 @@ class BatchLoader(IterableDataset[Batch]):
         self.plan = BatchPlan(
             Samples.of_index(rows), options, seed=seed, manifest_sha256=manifest_sha256
         )
-        if world_size is None:
-            world_size = 1
-            joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-            if joined > 1 and dist.get_rank() == 0:
-                say_or_warn(
-                    f"each of {joined} processes loads all images of each batch; give BatchLoader "
-                    "rank and world_size (world_size=1 if this is meant)"
-                )
+        world_size = processes_of(world_size, "BatchLoader")
         self._part = part_of_rank(self.plan.batch_size, rank, world_size)
         times = reads_per_byte(options, world_size, workers) if reader == "stream" else 1
         if times > 1 and rank == 0:
@@ -256,6 +249,24 @@ class BatchLoader(IterableDataset[Batch]):
                 "batches an epoch: the others find no group with as many classes; "
                 "measure_coverage counts what is left out"
             )
+
+
+def processes_of(world_size: int | None, loader: str) -> int:
+    """Return the number of processes that share a batch; of None 1, and warn if there are several.
+
+    Args:
+        world_size: as given.
+        loader: what it was given to.
+    """
+    if world_size is not None:
+        return world_size
+    joined = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if joined > 1 and dist.get_rank() == 0:
+        say_or_warn(
+            f"each of {joined} processes loads all images of each batch; give {loader} rank and "
+            "world_size (world_size=1 if this is meant)"
+        )
+    return 1
 
 
 def _hash_manifest(folder: Path | str) -> str:

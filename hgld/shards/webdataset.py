@@ -37,6 +37,7 @@ from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, 
 from hgld.shards.files import LARGE, require_intact
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
+from hgld.shards.load import processes_of
 from hgld.shards.read import Transform, cut_box, stack_images
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, is_object_store, masked
@@ -148,7 +149,7 @@ def batches(
     rows: pd.DataFrame | None = None,
     seed: int = 0,
     rank: int = 0,
-    world_size: int = 1,
+    world_size: int | None = None,
     label: Label = "cls",
     window: int = 0,
     small_classes: Literal["drop", "repeat"] = "drop",
@@ -172,7 +173,8 @@ def batches(
             come, and labels are (B,) numbers of the classes.
         seed: of plan, augmentation and draws.
         rank: of this process.
-        world_size: processes that share each batch.
+        world_size: processes that share each batch; default: 1, with a warning if torch.distributed
+            has several processes, which would all train on the same images.
         label: without rows: member of a sample that holds its class, or a function of the sample.
         window: without rows: ready classes from which P are drawn by chance.
         small_classes: with rows: whether classes of fewer than K images are left out or repeated.
@@ -195,7 +197,8 @@ def batches(
     options = BatchOptions(
         classes_per_batch, images_per_class, order="shards", small_classes=small_classes
     )
-    part = part_of_rank(classes_per_batch * images_per_class, rank, world_size)
+    processes = processes_of(world_size, "hgld.shards.webdataset.batches")
+    part = part_of_rank(classes_per_batch * images_per_class, rank, processes)
     if rows is not None and (label != "cls" or window):
         raise UsageError("label and window are of batches without rows, which state the classes")
     if rows is None and small_classes != "drop":

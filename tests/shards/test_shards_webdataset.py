@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 import traceback
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -321,6 +322,19 @@ def test_rows_may_be_parts_of_one_photo(folder: Path) -> None:
     outside = parts.assign(box_left=1000.0, box_right=1001.0)
     with pytest.raises(InvalidData, match=r"key .*: the box \(1000, .* has no pixel of the photo"):
         list(batches(urls_of(folder), 3, 2, flipped, rows=outside))
+
+
+def test_processes_without_ranks_are_warned_of(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 0)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    with pytest.warns(
+        UserWarning, match=r"each of 2 processes .* give hgld\.shards\.webdataset\.b"
+    ):
+        batches(urls_of(folder), 3, 2, flipped)
+    with warnings.catch_warnings(action="error"):
+        batches(urls_of(folder), 3, 2, flipped, world_size=1)
 
 
 def test_members_of_any_suffix_are_copied(tmp_path: Path) -> None:
