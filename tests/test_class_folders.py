@@ -548,13 +548,15 @@ def test_a_folder_without_images_is_refused(tmp_path: Path, folder: str, said: s
     assert done.returncode in (2, 3) and said in done.stderr
 
 
-@pytest.mark.parametrize("cell", ["0.png", "0"])
-def test_a_column_of_names_of_files_is_named(tmp_path: Path, cell: str) -> None:
+@pytest.mark.parametrize("ending", [".png", ""])
+def test_a_column_of_names_of_files_is_named(tmp_path: Path, ending: str) -> None:
     draw_classes(tmp_path / "photos")
     (tmp_path / "photos/red fox").rename(tmp_path / "red fox")
-    (tmp_path / "photos/labels.csv").write_text(f"image,class\n{cell},pie\n")
+    rows = f"0{ending},1\n1{ending},1\n"
+    (tmp_path / "photos/labels.csv").write_text(f"image,class\n{rows}")
     done = hgld(tmp_path, "new", "photos")
-    remedy = f"write paths in its column 'image' (apple pie/0.png for {cell}) and rename it path\n"
+    wanted = f"apple pie/0.png for 0{ending}"
+    remedy = f"write paths in its column 'image' ({wanted}) and rename it path\n"
     assert f"; if labels.csv names the classes, {remedy}" in done.stderr
 
 

@@ -11,6 +11,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from math import isqrt
 from pathlib import Path
 from shlex import quote
@@ -35,6 +36,7 @@ from hgld.tasks import say
 from hgld.template_files import open_templates
 from hgld.words import count_text, spoken_name
 
+FIRST = 20  # rows of a CSV that show what its columns are
 MANY = 16  # classes from which a quarter of them is enough to evaluate on
 
 
@@ -190,20 +192,21 @@ def _find_csv(folder: Path) -> str:
 
 
 def _remedies(path: Path) -> list[str]:
-    """What to do with each column of a CSV, even a faulty one, whose first cell names an image."""
-    first: dict[str, str] = {}
+    """What to do with each column of a CSV, even a faulty one, whose first cells name images."""
+    rows: list[dict[str, str]] = []
     with suppress(csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        first = next(csv.DictReader(file), {})
-    cells = {name: cell for name, cell in first.items() if name and cell}
+        rows = list(islice(csv.DictReader(file), FIRST))
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name}
     files = [file.relative_to(path.parent) for file in list_tree(path.parent, hidden=False).files]
     images = [file for file in files if file.suffix.lower() in IMAGE_ENDINGS]
-    named = {str(file): file for file in files}
-    remedies = [f"rename its column '{name}' path" for name, cell in cells.items() if cell in named]
-    # tables from elsewhere often have the name without the folder, or without the ending, too
+    paths = {str(file) for file in files}
+    remedies = [f"rename its column '{name}' path" for name in columns if columns[name][0] in paths]
+    # Tables from elsewhere often lack the folder, or the ending, too; 7 may be something else.
     for names in ({file.name: file for file in images}, {file.stem: file for file in images}):
         remedies = remedies or [
-            f"write paths in its column '{name}' ({names[cell]} for {cell}) and rename it path"
-            for name, cell in cells.items()
-            if cell in names
+            f"write paths in its column '{name}' ({names[cells[0]]} for {cells[0]}) and rename it "
+            "path"
+            for name, cells in columns.items()
+            if 1 < len(cells) == len(names.keys() & {*cells})
         ]
     return remedies
