@@ -112,8 +112,11 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         images["split"] = taken[levels[-1]].map(splits).astype("str")
     if len(images):
         say(describe_splits(images))
-    missing = judged.loc[judged["reason"] == "not in folder", "path"]
-    report_missing(missing.set_axis(f"{file} " + missing.index), len(rows), source)
+    why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
+    unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
+    judged = _hint_at_twins(judged, unlisted["path"])
+    missing = judged[judged["reason"] == "not in folder"]
+    report_missing(missing["path"].set_axis(missing["detail"]), len(rows), source)
     unnamed = judged[judged["reason"] == "empty label"]
     if len(unnamed):
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
@@ -132,14 +135,12 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
             f"{count_text(len(other), 'row')} of {file} put an image into another class than a row "
             f"above, first {other.index[0]}; the row above counts"
         )
-    why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
-    unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
     empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]
     if len(images):
         named = {*rows[levels[-1]], *(PurePosixPath(path).name.strip() for path in empty["path"])}
         lost = named - {""} - set(taken[levels[-1]])
         _report_lost(lost, judged[rows[levels[-1]].isin(lost)], file)
-    dropped = pd.concat([_hint_at_twins(judged[~is_taken], unlisted), unlisted, empty])
+    dropped = pd.concat([judged[~is_taken], unlisted, empty])
     dropped = join_repeats(dropped.rename(columns={"path": "image_id"}))
     return (
         _landmarks(images, taken, levels[-1]),
@@ -198,6 +199,11 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
         raise InvalidData(
             f"{path}: the column '{odd}' would be a level; call it {odd.casefold()}, which "
             "is none, or give the level another name"
+        )
+    if index := next((name for name in levels if re.fullmatch(r"Unnamed: \d+", name)), ""):
+        raise InvalidData(
+            f"{path}: the column '{index}' is an index that pandas wrote; remove it (to_csv with "
+            "index=False)"
         )
     if not levels:
         raise InvalidData(
@@ -304,7 +310,7 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
     outside = (
         f"{row}: path is empty"
         if path == "."
-        else f"{row}: path '{path}' is no file inside the folder"
+        else f"{row}: path '{path}' is not within the folder; write it relative to the folder"
         for row, path in rows["path"].items()
         if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
     )
@@ -401,7 +407,8 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
                 f"{', '.join(['path', *levels[::-1]])}"
                 if not any(several_parents(rows, levels[::-1]))
                 else "if these are different classes of one name, set source.repeated_names = "
-                '"qualify", which names them NAME (PARENT); `hgld new --qualify` writes it'
+                '"qualify", which names them NAME (PARENT); `hgld new --qualify` writes it; remove '
+                "columns that are no levels"
             )
         faults += _told_once(found, hint)
     return faults
@@ -442,13 +449,15 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
     return judged
 
 
-def _hint_at_twins(dropped: pd.DataFrame, unlisted: pd.DataFrame) -> pd.DataFrame:
-    """Add a hint to a missing file if the folder has one whose name looks the same."""
-    # macOS writes names in decomposed form, a CSV often in composed form.
-    there = set(unlisted["path"].map(_look))
-    looks = (dropped["reason"] == "not in folder") & dropped["path"].map(_look).isin(there)
-    hint = dropped["detail"] + "; a file is there whose name looks the same (another Unicode form)"
-    return dropped.assign(detail=dropped["detail"].mask(looks, hint))
+def _hint_at_twins(judged: pd.DataFrame, unlisted: "pd.Series[str]") -> pd.DataFrame:
+    """Add a hint to a missing file if the folder has one whose name looks almost the same."""
+    # macOS writes names in decomposed form, Windows in any case, tables leave out the ending
+    there = {_look(str(Path(path).with_suffix(""))).casefold(): path for path in unlisted}
+    there |= {_look(path).casefold(): path for path in unlisted}
+    missing = judged.loc[judged["reason"] == "not in folder", ["path", "detail"]]
+    other = missing["path"].map(_look).str.casefold().map(there).dropna().astype("str")
+    hint = "; a file is there whose name looks almost the same: " + other.map(ascii)
+    return judged.assign(detail=judged["detail"].add(hint).fillna(judged["detail"]))
 
 
 def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFrame:

@@ -209,8 +209,8 @@ def test_collect_reports_the_sizes_of_the_splits(context: StageContext) -> None:
          r"did you mean 'evaluation'\?"),
         (LABELS.replace("teal", "#N/A").replace("raven", "#NV"),
          "row 4: species is '#N/A', the error of a spreadsheet; row 5: species is '#NV', .*fill"),
-        (LABELS.replace("birds/m1.jpg", "../m1.jpg"), r"row 2: path '\.\./m1\.jpg' is no file"),
-        (LABELS.replace("birds/m1.jpg", "/etc/m1.jpg"), "row 2: path '/etc/m1.jpg' is no file"),
+        (LABELS.replace("birds/m1.jpg", "../m1.jpg"), r"row 2: path '\.\./m1\.jpg' is not within"),
+        (LABELS.replace("birds/m1.jpg", "/etc/m1.jpg"), "row 2: path '/etc/m1.jpg' is not within"),
     ],
 )  # fmt: skip
 def test_labels_that_cannot_be_right_are_told(
@@ -425,6 +425,23 @@ def test_blanks_behind_the_commas_of_a_header_are_in_no_level(context: StageCont
     assert [*json.loads(hierarchy["path"][0])] == ["order", "family", "species"]
 
 
+@pytest.mark.parametrize("name", ["birds/NEW.JPG", "birds/new"])
+def test_a_file_whose_name_has_other_capitals_or_an_ending_is_hinted_at(
+    context: StageContext, name: str
+) -> None:
+    folder = write_folder(context, LABELS + f"{name},Anseriformes,Anatidae,teal,train,\n", "new")
+    with heard() as notes:
+        collected(context, folder)
+    hint = "a file is there whose name looks almost the same: 'birds/new.jpg'"
+    assert f"first {name} (no such file; labels.csv row 6; {hint}); images_dr" in " ".join(notes)
+
+
+def test_an_index_that_pandas_wrote_is_no_level(context: StageContext) -> None:
+    folder = write_folder(context, "Unnamed: 0,path,class\n0,birds/m1.jpg,mallard\n")
+    with pytest.raises(InvalidData, match="the column 'Unnamed: 0' is an index that pandas wrote"):
+        collected(context, folder)
+
+
 def test_a_file_whose_name_has_another_unicode_form_is_hinted_at(context: StageContext) -> None:
     folder = write_folder(
         context, LABELS + "birds/caf\u00e9.jpg,Anseriformes,Anatidae,teal,train,\n"
@@ -432,7 +449,7 @@ def test_a_file_whose_name_has_another_unicode_form_is_hinted_at(context: StageC
     (folder / "birds/cafe\u0301.jpg").write_bytes(b"x")
     _, _, _, dropped = collected(context, folder)
     details = dict(zip(dropped["reason"], dropped["detail"], strict=True))
-    assert "a file is there whose name looks the same" in details["not in folder"]
+    assert r"name looks almost the same: 'birds/cafe\u0301.jpg'" in details["not in folder"]
     assert set(details) == {"not in folder", "not in csv"}
 
 
@@ -551,7 +568,8 @@ def test_paths_from_another_folder_are_reported_although_none_is_left(
         _, images, _, dropped = collected(context, folder)
     assert len(images) == 0 and len(dropped) == 8
     assert notes == [
-        f"4 of 4 listed images not in {folder}, first photos/birds/m1.jpg (labels.csv row 2); "
+        f"4 of 4 listed images not in {folder}, first photos/birds/m1.jpg (no such file; "
+        "labels.csv row 2); "
         "images_dropped.parquet lists them"
     ]
 
