@@ -239,6 +239,14 @@ def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Eva
     assert len(rows) == 2 and rows["value"].notna().all()
 
 
+def test_prompts_of_an_evaluation_of_photos_are_said_to_have_no_effect(evaluate: Evaluate) -> None:
+    evaluate(prompts=("a painting of a {}",))
+    evaluate()
+    assert [text for text in evaluate.said if "prompts" in text] == [
+        'evaluate: prompts has no effect: it is of queries = "names", not of "images"'
+    ]
+
+
 def test_a_metric_without_any_value_has_no_mean(evaluate: Evaluate) -> None:
     report, per_query = evaluate(query="evaluation", gallery="index")
     found = report["models"]["plain"]

@@ -138,6 +138,8 @@ class _Evaluation:
         found = Shards.read(shards)
         depth = level_number("name_level", options.name_level, found.levels)
         if names is None:
+            if options.prompts != EvaluateOptions().prompts:  # one file may serve both
+                say('evaluate: prompts has no effect: it is of queries = "names", not of "images"')
             query = found.side(options.query, "evaluate.query")
         else:
             query = name_queries(found, options.query, options.name_level, *names)
