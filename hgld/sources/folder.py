@@ -109,7 +109,9 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         # Drawn within each coarsest class, so that small ones are in every split.
         groups = classes[levels[0]] if len(levels) > 1 else None
         splits = dict(zip(names, split_classes(names, options, groups), strict=True))
-        images["split"] = taken[levels[-1]].map(splits).astype("str")
+        # dropped rows, too: an excluded image may be of a class that is held out
+        judged["split"] = rows[levels[-1]].map(splits).fillna(judged["split"]).astype("str")
+        images["split"] = judged["split"]
     if len(images):
         say(describe_splits(images))
     why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")

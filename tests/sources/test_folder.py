@@ -173,6 +173,20 @@ def test_each_coarsest_class_gives_its_part_of_the_evaluation(context: StageCont
     assert sorted(held.str[6]) == ["a", "a", "b", "b"]
 
 
+def test_an_excluded_image_of_a_class_that_is_held_out_is_of_its_split(
+    context: StageContext, tmp_path: Path
+) -> None:
+    names = [f"{label}{n}" for label in "abcd" for n in range(2)]
+    rows = "".join(f"birds/{name}.jpg,{name[0]}\n" for name in names)
+    folder = write_folder(context, "path,species\n" + rows, " ".join(names))
+    (tmp_path / "list.csv").write_text("image_id\nbirds/b1.jpg\nbirds/c1.jpg\n")
+    options = CollectOptions(evaluation_classes=["a", "b"], exclude=(tmp_path / "list.csv",))
+    dropped = collect(folder, options=options, context=context)[3]
+    excluded = dropped[dropped["reason"] == "excluded"]
+    splits = dict(zip(excluded["image_id"], excluded["split"], strict=True))
+    assert splits == {"birds/b1.jpg": "evaluation", "birds/c1.jpg": "train"}
+
+
 def test_a_share_beside_a_column_split_is_refused(context: StageContext) -> None:
     with pytest.raises(UsageError, match=r"evaluation_share is set, but .*labels.csv has a column"):
         collected(context, write_folder(context), share=0.5)
