@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -253,6 +254,7 @@ def index_shards(
         shards.append((own, fact))
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     _report_keys_in_several(index)
+    _report_fine_to_coarse(classes)
     _report_odd_ends(tars, rows)
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
     dropped = [row for row in rows if not row["path"]]
@@ -273,6 +275,20 @@ def _report_keys_in_several(index: pd.DataFrame) -> None:
     say(f"{count_text(again['key'].nunique(), 'key')} in several shards, first "
         f"{first['key'].iloc[0]} in {some_of([*first['shard']], 3)} ({what}); leave out the rows "
         "that are copies")  # fmt: skip
+
+
+def _report_fine_to_coarse(classes: Classes) -> None:
+    """Report levels whose order seems reversed: each upper class has one lower class.
+
+    Classes are told apart by their paths, so the order of levels is never an error.
+    """
+    for number, (upper, lower) in enumerate(pairwise(classes.levels), start=1):
+        names = [f"name_{number}", f"name_{number + 1}"]
+        pairs = classes.landmarks[names].drop_duplicates()
+        again = pairs[names[1]][pairs[names[1]].duplicated()]
+        if len(again) and pairs[names[0]].is_unique:
+            say(f"the levels seem to run fine to coarse: each {upper} has one {lower}, but {lower} "
+                f"'{again.iloc[0]}' is below several; give them coarse to fine")  # fmt: skip
 
 
 def _report_odd_ends(tars: Sequence[Path], rows: Sequence[Mapping[str, Any]]) -> None:

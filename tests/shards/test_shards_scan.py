@@ -160,6 +160,17 @@ def test_a_foreign_hierarchy_comes_from_the_json(foreign: Path) -> None:
     assert (pairs == 1).all() and index["level_1"].nunique() == 3 and len(pairs) == 5
 
 
+def test_levels_from_fine_to_coarse_are_reported(foreign: Path) -> None:
+    with heard() as notes:
+        index_shards(foreign, levels=("family", "animal"))
+        assert notes == []
+        index_shards(foreign, levels=("animal", "family"))
+    assert notes == [
+        "the levels seem to run fine to coarse: each animal has one family, but family 'family0' "
+        "is below several; give them coarse to fine"
+    ]
+
+
 def test_a_foreign_sample_without_class_is_named(foreign: Path) -> None:
     with pytest.raises(InvalidData, match=r"photos-000000\.tar: key s000: no class; .* species"):
         index_shards(foreign, levels=("species",))
