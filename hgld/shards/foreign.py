@@ -436,7 +436,7 @@ def _describe_sample(
     if image is None and (dotted or text or label or not rules.skip_unlabelled):
         why = f"; names end at the first dot, which leaves the suffix '{dotted}': give --last-dot"
         raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
-    known = _parse(_read_text(reader, tar.name, text, name), name) if text else {}
+    known = _parse(_read_text(reader, tar.name, text, name), name, bool(levels)) if text else {}
     several = [level for level in levels if isinstance(known.get(level), list | dict)]
     if several:
         raise InvalidData(f"{name}: the JSON key {several[0]} holds several values; expected one "
@@ -524,7 +524,8 @@ def _class_of(label: bytes, name: str) -> str:
         raise InvalidData(f"{name}: its class {label[:100]!r} is not UTF-8") from None
 
 
-def _parse(text: bytes, name: str) -> dict[str, Any]:
+def _parse(text: bytes, name: str, has_class: bool) -> dict[str, Any]:
+    """What a JSON knows of a sample; nothing if it is a list, such as boxes, and has no class."""
     try:
         known = json.loads(text)
         if b"\\u" in text:  # half a surrogate pair cannot be written as UTF-8
@@ -532,6 +533,8 @@ def _parse(text: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise InvalidData(f"{name}: its JSON cannot be read") from None
     if not isinstance(known, dict):
+        if not has_class:
+            return {}
         raise InvalidData(f"{name}: its JSON is not an object with keys")
     # pandas writes nan for a value that is missing
     return {key: value for key, value in known.items() if value == value}

@@ -226,6 +226,15 @@ def test_one_class_in_other_writing_is_one_class(
     verify_shards(tmp_path)
 
 
+def test_a_json_of_other_things_may_be_any_json(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls", b"3")
+    write_tar(tmp_path / "x-1.tar", "b.jpg b.json b.cls", b"[1, 2]")
+    assert index_shards(tmp_path)["image_id"].tolist() == ["a", "b"]
+    verify_shards(tmp_path)
+    with pytest.raises(InvalidData, match="key b: its JSON is not an object with keys"):
+        index_shards(tmp_path, ["g"], skip_unlabelled=True)
+
+
 def hierarchy_of(folder: Path, rows: str) -> Path:
     path = folder.parent / "levels.csv"
     path.write_text(rows)
