@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unicodedata import normalize
 from zlib import crc32
 
 import numpy as np
@@ -154,7 +155,7 @@ def read_hierarchy(path: Path) -> dict[str, str]:
     if table.empty:
         raise InvalidData(f"{path}: expected the column class, one column for each level, coarse "
                           "to fine, and a row for each class")  # fmt: skip
-    table = table.apply(lambda column: column.str.strip())  # as a class in the tars
+    table = table.map(_plain)  # as a class in the tars
     empty = (table == "").any(axis=1)
     if empty.any():
         row = int(empty.to_numpy().argmax())
@@ -513,13 +514,18 @@ def _text_of(value: Any, whole: bool) -> str:
     """
     if whole and isinstance(value, float) and value.is_integer():
         value = int(value)
-    return "" if value is None else str(value).strip()
+    return "" if value is None else _plain(str(value))
+
+
+def _plain(name: str) -> str:
+    """A class without blanks around it, in Unicode's composed form: macOS decomposes names."""
+    return normalize("NFC", name.strip())
 
 
 def _class_of(label: bytes, name: str) -> str:
     """The text of a .cls member."""
     try:
-        return label.decode("utf-8-sig").strip()
+        return _plain(label.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InvalidData(f"{name}: its class {label[:100]!r} is not UTF-8") from None
 

@@ -226,6 +226,16 @@ def test_one_class_in_other_writing_is_one_class(
     verify_shards(tmp_path)
 
 
+def test_both_unicode_forms_of_a_name_are_one_class(tmp_path: Path) -> None:
+    """macOS decomposes names of folders, from which classes are taken."""
+    for number, name in enumerate(("caf\u00e9", "cafe\u0301")):
+        write_tar(tmp_path / f"x-{number}.tar", f"{number}.jpg {number}.cls", name.encode())
+    assert index_shards(tmp_path)["level_1"].tolist() == [0, 0]
+    levels = hierarchy_of(tmp_path, "class,kind,name\ncafe\u0301,house,Caf\u00e9\n")
+    assert index_shards(tmp_path, hierarchy=levels)["level_2"].tolist() == [0, 0]
+    verify_shards(tmp_path)
+
+
 def test_a_json_of_other_things_may_be_any_json(tmp_path: Path) -> None:
     write_tar(tmp_path / "x-0.tar", "a.jpg a.cls", b"3")
     write_tar(tmp_path / "x-1.tar", "b.jpg b.json b.cls", b"[1, 2]")
