@@ -85,7 +85,8 @@ class FileReader:
             while len(data) < size:  # the kernel may give less at a time, above 2 GB
                 more = os.pread(handle, size - len(data), offset + len(data))
                 if not more:
-                    self._require_range(path, offset, size, offset + len(data))
+                    end = min(os.fstat(handle).st_size, offset + len(data))
+                    self._require_range(path, offset, size, end)
                 data += more
         except OSError as error:
             raise self._named(error, path) from None

@@ -63,6 +63,8 @@ os.kept.read("1", 0, 1)
 def test_a_range_beyond_the_end_is_told(folder: Path) -> None:
     with pytest.raises(InvalidData, match=r"2: ends 3 bytes before byte 13, .* truncated"):
         FileReader(folder).read("2", 5, 8)
+    with pytest.raises(InvalidData, match=r"2: ends 90 bytes before byte 100, .* truncated"):
+        FileReader(folder).read("2", 92, 8)
 
 
 @pytest.mark.parametrize("size", [1 << 40, 1 << 62])
