@@ -38,7 +38,8 @@ def read(source: Path, options: SourceOptions) -> Listing:
     images["file"] = images["file"].map(lambda file: Path(file).name)
     images["landmark_id"] = _categories(images, classes)
     require_apart(images, "category")
-    credit = pd.concat(_credit_of(document) for document in documents)
+    files = [source / name for name in own.annotations]
+    credit = pd.concat(map(_credit_of, documents, files))
     credit = credit[~credit.index.duplicated()]
     return Listing(images.join(credit, on="path"), classes, levels)
 
@@ -82,15 +83,21 @@ def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]"
     return folders.astype("int64")
 
 
-def _credit_of(document: dict[str, Any]) -> pd.DataFrame:
+def _credit_of(document: dict[str, Any], path: Path) -> pd.DataFrame:
     """Return author and licence by path."""
-    licenses = {entry["id"]: str(entry["url"]) for entry in document.get("licenses", [])}
-    rows = [
-        (
-            str(image["file_name"]),
-            str(image.get("rights_holder") or UNKNOWN),
-            licenses.get(image.get("license"), UNKNOWN),
-        )
-        for image in document["images"]
-    ]
+    try:
+        licenses = {entry["id"]: str(entry["url"]) for entry in document.get("licenses", [])}
+        rows = [
+            (
+                str(image["file_name"]),
+                str(image.get("rights_holder") or UNKNOWN),
+                licenses.get(image.get("license"), UNKNOWN),
+            )
+            for image in document["images"]
+        ]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidData(
+            f"{path}: its images or licenses are of another form ({error}); expected file_name of "
+            "each image, id and url of each licence; get it again"
+        ) from None
     return pd.DataFrame(rows, columns=["path", "author", "license"]).set_index("path")
