@@ -25,6 +25,7 @@ from hgld.artifacts import (
     parse_csv,
 )
 from hgld.cli.review_pages import (
+    WORKBOOK,
     accept_workbook,
     edited_workbook,
     read_clusters,
@@ -330,7 +331,19 @@ def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
         raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
     names = [n for n in stage.writes if not runner.lock.is_own(stage, n, runner.workspace)]
     found = [path for name in names if (path := runner.workspace.path(name)).is_file()]
-    return [*found, *edited_workbook(runner)]
+    found += edited_workbook(runner)
+    for path in map(runner.workspace.path, stage.writes):
+        for other in (path.with_suffix(".ods"), path.with_suffix(".xlsx")):
+            # a spreadsheet saves a CSV so if one does not take care
+            newer = other.is_file() and (
+                not path.is_file() or other.stat().st_mtime > path.stat().st_mtime
+            )
+            if newer and other.name != WORKBOOK:
+                runner.listener.notice(
+                    f"{other} is newer than {path.name} and not read; `hgld review "
+                    f"{runner.workspace.words} {other} --apply` applies it"
+                )
+    return found
 
 
 def _append(runner: Runner, name: str, before: pd.DataFrame, after: pd.DataFrame) -> int:

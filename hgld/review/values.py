@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import factorial, prod
 
-from hgld.artifacts import DECISIONS
+from hgld.artifacts import DECISIONS, columns_of
 from hgld.hierarchy.decisions import EDITS, PLACING, Decision, in_force
 from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, has_changed, hash_cells
@@ -28,6 +28,7 @@ from hgld.words import count_text, nearest, single_blanks
 NEEDED = ("key", "decision", "supercategory")
 HINTED = 20  # unknown keys with a "did you mean"; the search among thousands of keys is slow
 ORDERED = ("key", "instance_of", "landmarks", "images")  # columns by which rows may be sorted
+OPTIONAL = ("kind", "note", "comment")  # columns that a person fills in and a sheet may lack
 COMPARED = ("landmarks", "images", "cluster")  # read-only cells; a notice reports differences
 MOVED_FROM = 6  # changed rows; fewer may be ordinary corrections
 MOVED_SHARE = 0.75  # of changed rows with another row's decision; 1 if columns were sorted
@@ -102,13 +103,15 @@ def read_values(
     ``present`` has name and kind now of renamed and merged supercategories, ``former_kinds`` the
     kinds that one had; a row with such a kind has the present one.
     """
-    sheet.require(NEEDED)
+    sheet.require([*NEEDED, *(column for column in OPTIONAL if column in sheet.twice)])
     rows = [_completed(row, sheet.columns, values.get(row["key"])) for row in sheet.rows]
     reading = Reading(faults=_key_faults(rows, values))
-    outdated = 0
+    outdated, cleared, foreign = 0, list[int](), list[int]()
     for row in rows:
         value, base = values.get(row["key"]), Base.parse(row["base"])
         spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
+        if value and not {old.id for old in value.history}.issuperset(base.heads):
+            foreign.append(row.number)
         found: WantedDecision | str | None = _untouched(row, value, kinds)
         if found is None and base and hash_cells(row.cells) == base.cells:
             shown = followed(base.heads, value.history) if value else ()
@@ -126,6 +129,8 @@ def read_values(
                 heads = base.heads or [head.id for head in value.heads]
                 if any(old.decision == "open" and old.id in heads for old in value.history):
                     found = WantedDecision("open", "", "", row["note"])  # a side of the conflict
+            if found is None and base:
+                cleared.append(row.number)
         if isinstance(found, WantedDecision):
             made_from = base.heads if base else _made_from(found, value, kinds)
             made_from = followed(made_from, value.history) if value else made_from
@@ -137,6 +142,17 @@ def read_values(
         reading.faults += [(row.number, fault) for fault in spoilt]
     reading.moved = _moved(rows, values)
     _say_differences(replace(sheet, rows=rows), values, outdated)
+    if cleared:
+        say(
+            f"{sheet.name}: the decision is cleared in {count_text(len(cleared), 'row')}, the "
+            f"first is row {cleared[0]}; it holds: write unsure to open the value again"
+        )
+    if foreign:
+        say(
+            f"{sheet.name}: was written from decisions that decisions.csv does not have, in "
+            f"{count_text(len(foreign), 'row')}, the first is row {foreign[0]}; is it the sheet "
+            "of another labels folder?"
+        )
     return reading
 
 
@@ -399,6 +415,10 @@ def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -
             f"{sheet.name}: was written before {count_text(outdated, 'newer decision')} on values "
             "that it leaves as they were; the newer ones hold"
         )
+    own = [column for column in sheet.columns if column not in columns_of("review")]
+    for column in OPTIONAL:
+        if column not in sheet.columns and (near := nearest(column, own)):
+            say(f"{sheet.name}: has no column '{column}'{near} Columns of other names are not read")
     for column in COMPARED:
         rows = [
             row.number

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shlex
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -153,6 +155,16 @@ def decide(desk: Path, values: dict[str, str], code: int = 20) -> Printed:
 def decided(desk: Path) -> dict[str, str]:
     found = rows_of(desk / "labels" / "decisions.csv")
     return {row["key"]: row["supercategory"] or row["decision"] for row in found}
+
+
+def test_a_sheet_that_a_spreadsheet_saved_beside_the_csv_is_reported(desk: Path) -> None:
+    work = desk / "work"
+    shutil.copy(work / "review.csv", work / "review.ods")
+    os.utime(work / "review.ods", (time.time() + 9,) * 2)
+    said = hgld(desk, "review", "--apply", code=20).said
+    assert "review.ods is newer than review.csv and not read; `hgld review" in said
+    os.utime(work / "review.csv", (time.time() + 99,) * 2)
+    assert "review.ods" not in hgld(desk, "review", "--apply", code=20).said
 
 
 def test_an_edited_sheet_is_applied_and_opens_the_gate(desk: Path) -> None:

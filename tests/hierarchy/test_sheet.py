@@ -18,9 +18,9 @@ from hgld.artifacts import Vectors, records, table_of
 from hgld.artifacts.cells import guard, unguard
 from hgld.errors import InvalidData
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.decisions import row_id
+from hgld.hierarchy.decisions import Decided, row_id
 from hgld.review.apply import apply_sheets
-from hgld.review.row_base import evidence_of
+from hgld.review.row_base import base_of, evidence_of
 from hgld.review.spreadsheet import SheetRow, read_files
 from tests.hierarchy.test_decisions import in_a_row
 from tests.listening import heard
@@ -293,6 +293,45 @@ def notes_of(folder: Path, data: str | bytes) -> tuple[list[list[str]], list[str
     """What is applied, and what is said about it."""
     with heard() as notes:
         return short(apply(folder, data)), notes
+
+
+def test_a_column_that_a_person_renamed_is_reported(tmp_path: Path) -> None:
+    text = "decision,supercategory,notes,key,comments\nkeep,church,so,Q1,a mine?\n"
+    new, notes = notes_of(tmp_path, text)
+    assert new == [["Q1", "keep", "church", "human-made", ""]]
+    assert [note.partition("review.csv: ")[2] for note in notes] == [
+        "has no column 'note'; did you mean 'notes'? Columns of other names are not read",
+        "has no column 'comment'; did you mean 'comments'? Columns of other names are not read",
+    ]
+
+
+@pytest.mark.parametrize("column", ["kind", "note", "comment"])
+def test_a_second_column_of_notes_is_refused(column: str, tmp_path: Path) -> None:
+    text = f"decision,supercategory,key,{column},{column}\ndrop,,Q1,,\n"
+    assert faults(tmp_path, text)[0].endswith(f"has two columns '{column}'; keep one of them")
+
+
+def test_a_decision_that_is_cleared_holds_and_is_reported(tmp_path: Path) -> None:
+    before = decisions(("Q1", "qid", "keep", "church", "human-made", "2026-01-02", ""))
+    base = base_of("Q1", Decided(before).heads("Q1", "chapel"), 1)
+    with heard() as notes:
+        assert short(apply(tmp_path, f"{HEADER},base\n,,,,Q1,{base}\n", before)) == []
+    (note,) = notes
+    assert note.endswith(
+        "the decision is cleared in 1 row, the first is row 2; it holds: write unsure to open the "
+        "value again"
+    )
+
+
+def test_a_row_from_decisions_that_the_file_lacks_is_reported(tmp_path: Path) -> None:
+    elsewhere = decisions(("Q1", "qid", "keep", "church", "human-made", "2026-01-02", ""))
+    base = base_of("Q1", Decided(elsewhere).heads("Q1", "chapel"), 1)
+    new, notes = notes_of(tmp_path, f"{HEADER},base\nkeep,lake,,,Q1,{base}\n")
+    assert new == [["Q1", "keep", "lake", "natural", ""]]
+    assert notes[0].endswith(
+        "was written from decisions that decisions.csv does not have, in 1 row, the first is row "
+        "2; is it the sheet of another labels folder?"
+    )
 
 
 def test_windows_1252_is_read_with_a_note(tmp_path: Path) -> None:
