@@ -152,6 +152,10 @@ def read_label_file(path: Path) -> LabelFile:
         InvalidData: no such file or column, an id twice, a kind that does not exist, a label that
             has two kinds, a class that has two paths.
     """
+    if path.is_dir():
+        raise InvalidData(
+            f"{path}: a folder; name a label file in it, such as train_label_to_hierarchical.csv"
+        )
     header = read_header(path, NEEDED)
     # A release calls the number "class_id_" if a level is called "class_id".
     of_classes = header[:1] == ["split"] and len(header) > 2 and header[1].rstrip("_") == "class_id"

@@ -29,6 +29,7 @@ ACTIONS = ("add", "rename", "merge", "split", "describe", "remove")
 INTO = ("rename", "merge", "split")  # actions with another name
 IN_ORDER = ("rename", "add", "split", "merge", "describe", "remove")  # of the edits of a sheet
 EDITED = ("taxonomy", "class_roots", "overrides")  # tables whose cells an edit changes
+CELLS = ("into", "kind", "definition")  # of a sheet, that an edit reads
 USERS = {"decisions": "decision", "class_roots": "class root", "overrides": "override"}
 
 Row = dict[str, str]
@@ -703,7 +704,7 @@ def read_taxonomy_edits(sheets: Sequence[Sheet], taxonomy: pd.DataFrame) -> list
     faults: list[str] = []
     seen: set[str] = set()
     for sheet in filter(is_taxonomy_sheet, sheets):
-        sheet.require(("action", NAME))
+        sheet.require(("action", NAME, *(c for c in CELLS if c in sheet.twice)))
         is_list, of_sheet = "base" not in sheet.columns, list[TaxonomyEdit]()
         for row in sheet.rows:
             found = _read_row(row, sheet, current)
@@ -727,7 +728,7 @@ def is_taxonomy_sheet(sheet: Sheet) -> bool:
 
 def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[TaxonomyEdit] | str:
     """Return the edits of a row, or its fault."""
-    if spoilt := row.damaged(("action", "into", "kind", "definition", NAME)):
+    if spoilt := row.damaged(("action", *CELLS, NAME)):
         return spoilt[0]
     action, name, into = row["action"].casefold(), row[NAME], row["into"]
     place = f"{sheet.name} row {row.number}"
@@ -761,6 +762,8 @@ def _read_row(row: SheetRow, sheet: Sheet, current: Mapping[str, Row]) -> list[T
     if base and base != _base(name, known):
         said = f"{known['kind']}, {known['definition']!r}"
         return row.fault("definition", f"the present one: {said}; it was changed since")
+    if now["kind"] and not described["kind"]:
+        return row.fault("kind", f"{now['kind']!r} or another kind; it cannot be empty")
     target = into if action == "rename" else name
     return [
         *edits,

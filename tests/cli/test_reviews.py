@@ -748,6 +748,14 @@ def test_a_sheet_of_before_a_rename_is_applied_with_the_new_name(desk: Path) -> 
     )  # fmt: skip
 
 
+def test_a_second_definition_in_a_sheet_of_the_taxonomy_is_refused(desk: Path) -> None:
+    path = desk / "work" / "review_taxonomy.csv"
+    header, *rows = path.read_text("utf-8-sig").splitlines()
+    path.write_text("\n".join([f"{header},definition", *(f"{row},other" for row in rows)]))
+    said = hgld(desk, "review", "--apply", code=3).said
+    assert "has two columns 'definition'; keep one of them" in said
+
+
 def test_the_kind_that_a_sheet_had_does_not_hinder_another_supercategory(desk: Path) -> None:
     sheet = desk / "work" / "review.csv"
     fill(sheet, {"pond": "lake"})
@@ -767,6 +775,7 @@ def test_the_kind_that_a_sheet_had_does_not_hinder_another_supercategory(desk: P
     [
         ({"lake": {"action": "renam", "into": "x"}}, "column action: found 'renam'; expected one"),
         ({"lake": {"into": "x"}}, "column action: found ''; expected one of rename, merge, split"),
+        ({"lake": {"kind": ""}}, "column kind: found ''; expected 'natural' or another kind"),
         ({"lake": {"action": "merge"}}, "column into: found ''; expected a name"),
         ({"lake": {"action": "merge", "into": "church"}}, "'lake' is natural, 'church' is human"),
         ({"sea": {"kind": "natural"}}, "column supercategory: found 'sea'; expected a name"),

@@ -123,3 +123,8 @@ def test_the_real_index_file_is_whole_and_comes_back_byte_for_byte(
     assert file.untidy.sum() == 249  # 'ocean area '
     file.write(tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_bytes() == path.read_bytes()
+
+
+def test_a_folder_is_asked_for_a_file_in_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"a folder; name a label file in it, such as train_lab"):
+        read_label_file(tmp_path)
