@@ -371,13 +371,19 @@ def _plan_in_shards(
     order, first = _order_in_shards(samples, turn_of, random)
     size = np.diff(np.r_[first, len(order)])
     classes = samples.labels[order[first], -1]
-    # A short run of a large class gives none: ``small_classes`` is about small classes only.
     _, number = np.unique(classes, return_inverse=True)
-    short = (size < options.images_per_class) & (np.bincount(number)[number] > 1)
-    groups = np.where(short, 0, count_groups(size, options))
+    total, groups = np.bincount(number, size).astype(np.int64), count_groups(size, options)
+    if options.small_classes != "drop":
+        # A short run of a large class gives none. Of a small class that is in several runs, as
+        # where a shard of another tool ends, the longest is taken.
+        by_size = np.lexsort((size, number))
+        longest = by_size[np.r_[np.diff(number[by_size]) > 0, True]]
+        taken = size >= options.images_per_class
+        taken[longest] |= total < options.images_per_class
+        groups = np.where(taken, groups, 0)
     # The cap is on images of a class, which may be in many runs.
     groups = _cap_runs(classes, groups, options)
-    require_classes(groups, options, classes, count_groups(np.bincount(number, size), options))
+    require_classes(groups, options, classes, count_groups(total, options))
     parents = parents_of(samples.labels[order[first]])
     lanes = lane_of[samples.shards[order[first]]]
     table = _draw_runs(classes, parents, groups, lanes, options, int(random.integers(2**63)))
