@@ -34,6 +34,16 @@ def real_data() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The quota of a container with one core: the other cores have other tests to do."""
+    quota = tmp_path_factory.mktemp("quota") / "cpu.max"
+    quota.write_text("100000 100000", "ascii")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hgld.tasks.CPU_MAX", quota)
+        yield
+
+
 @pytest.fixture
 def context(tmp_path: Path) -> StageContext:
     """What a stage is told of its run."""
