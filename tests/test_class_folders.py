@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from errno import ENOSPC
@@ -20,9 +19,10 @@ from PIL import Image
 from hgld.artifacts import declared_table
 from hgld.config import Pipeline, load_pipeline
 from hgld.pipeline.draft import Draft, draft_pipeline, write_draft
+from tests import in_process
 from tests.mediawiki.wiki import Wiki, install, require_mediawiki, serve_world
 from tests.mediawiki.world import World
-from tests.warm import Command, hgld
+from tests.warm import Command, hgld, python
 
 PAGE = Path("docs/from-class-names.md")
 TWO, THREE = PAGE.read_text("utf-8").split("## 6. Three levels")  # levels of their pipelines
@@ -55,7 +55,7 @@ def make_photos(folder: Path) -> None:
     work = folder / "work" / "quickstart"
     hgld(folder, "run", str(pipeline), "--work", str(work), "--until", "clean", code=0)
     for example in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S):
-        subprocess.run([sys.executable, "-c", example], cwd=folder, check=True)
+        python(folder, "-c", example)
 
 
 def draw_classes(folder: Path) -> None:
@@ -471,7 +471,7 @@ def require_same_bytes(killed: Path, whole: Path) -> None:
 
 
 def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_bytes(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = draft_deep(tmp_path)
     run = ["run", file.name, "--now", "2026-01-01"]
@@ -479,9 +479,8 @@ def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_byt
     for stage in KILLED_AFTER:
         assert kill_after(tmp_path, stage, draw.uniform(0, 1), *run, "--work", "killed"), stage
     hgld(tmp_path, *run, "--work", "killed", code=0)
-    command = [sys.executable, "-m", "hgld", *run, "--work", "whole"]  # it hashes strings otherwise
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    in_process.hgld(*run, "--work", "whole")  # this process hashes strings otherwise
     require_same_bytes(tmp_path / "killed", tmp_path / "whole")
     paths = pd.read_csv(tmp_path / "whole" / "hierarchy.csv")["path"].map(json.loads)
     assert {tuple(path.values()) for path in paths} == {(*p, n) for n, p in DEEP.items()}

@@ -19,6 +19,7 @@ from hgld.ranking.rankings import FORMS
 from hgld.report.metrics_table import MEANINGS
 from tests.shards.shard_world import make_world
 from tests.test_layers import LAYERS
+from tests.warm import python
 
 README = Path("README.md").read_text(encoding="utf-8")
 OTHERS = ("README.md", "CONTRIBUTING.md", "labels/README.md")
@@ -123,9 +124,7 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
     if '"genus"' in code:
         (tmp_path / "photos/Rosacées/Rosa/sp.").mkdir(parents=True)
         (tmp_path / "photos/Rosacées/Rosa/sp./1.JPG").touch()
-    there = {**os.environ, "PYTHONPATH": str(Path().absolute())}
-    command = [sys.executable, "example.py"]
-    printed = subprocess.check_output(command, cwd=tmp_path, env=there, text=True)
+    printed = python(tmp_path, "example.py").stdout
     assert "tensor(" in printed or page.name != "README.md"
     if "parents.csv" in code:
         rows = (tmp_path / "photos/labels.csv").read_text().splitlines()

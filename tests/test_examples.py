@@ -2,8 +2,6 @@
 
 import json
 import runpy
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from hgld.ranking.losses import HiMulCon
 from hgld.ranking.torchmetrics import MutualRetrieval
 from hgld.shards import BatchLoader, BatchOptions, ImageLoader, read_index
 from tests.made_shards import make_shards
-from tests.warm import hgld
+from tests.warm import hgld, python
 
 EXAMPLES = sorted(Path("examples").glob("*.py"))
 STEPS = 6
@@ -64,18 +62,14 @@ def main(name: str, *given: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", [path.stem for path in EXAMPLES])
 def test_an_example_trains_as_a_plain_loop_does(name, folder, expected) -> None:
-    command = [sys.executable, f"examples/{name}.py", str(folder)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
+    found = python(Path(), f"examples/{name}.py", folder)
     printed = [line.split() for line in found.stdout.splitlines()[-STEPS:]]
     assert [float(loss) for _, loss in printed] == pytest.approx(expected)
 
 
 def test_two_processes_of_an_example_share_the_batches_of_one(folder: Path, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    script = ["tests/example_processes.py", str(folder), str(tmp_path)]
-    ran = subprocess.run([*launch, *script], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    python(Path(), *launch, "tests/example_processes.py", folder, tmp_path)
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     one = [rows.tolist() for (*_, rows), _ in zip(loader_of(folder), range(STEPS), strict=False)]
     for name in ("torchdata_loop", "trainer_loop", "lightning_loop"):

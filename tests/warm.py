@@ -52,8 +52,21 @@ def hgld(
 
     It must end with the exit code, unless that is None.
     """
+    return _run_to_end(Command, folder, words, code)
+
+
+def python(
+    folder: Path, *words: str | Path, code: int | None = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """As ``hgld``, of a script: a file, or -c and a text; with more environment variables."""
+    return _run_to_end(Script, folder, words, code, {**os.environ, **environment})
+
+
+def _run_to_end(
+    kind: "type[Command]", folder: Path, words: Any, code: int | None, environment: Any = None
+) -> subprocess.CompletedProcess[str]:
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with Command(words, cwd=folder, **piped) as process:
+    with kind(words, cwd=folder, env=environment, **piped) as process:
         out, err = process.communicate()
     ended = process.returncode
     assert code in (None, ended), f"exit code {ended}: {err}"

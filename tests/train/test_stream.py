@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from time import sleep
 
@@ -23,7 +22,7 @@ from hgld.train.ranks import ALONE, Ranks
 from tests.made_shards import feed_batches, make_context, make_shards, small_options, visible
 from tests.object_store import Bucket, is_clean, proxy_to
 from tests.shards.test_shards_load import serving
-from tests.warm import Script
+from tests.warm import Script, python
 
 IN_SHARDS = SamplingOptions(order="shards", window=3)
 STREAM = IN_SHARDS.model_copy(update={"reader": "stream"})
@@ -90,7 +89,7 @@ def test_a_killed_training_from_a_bucket_resumes_to_the_bytes_of_a_local_one(
                     sleep(0.005)
                 process.kill()
                 assert is_clean(process.communicate()[1].decode())
-        subprocess.run([sys.executable, *words], env=environment, check=True)
+        python(Path(), *words, **environment)
     context, options = make_context(tmp_path / "near"), small_options(runs=RUN, batches=sampling)
     train_models(shards, options=options, context=context, out=tmp_path / "near/models")
     assert visible(tmp_path / "models/run") == visible(tmp_path / "near/models/run")

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from tests.made_shards import harm, make_context, small_options
 from tests.object_store import free_port
 from tests.ranks import run_ranks, run_to_end
 from tests.train.stopped_training import train as train_and_stop
-from tests.warm import Command, hgld
+from tests.warm import Command, Script, hgld
 
 PIPELINE = """
 labels = "labels"
@@ -93,10 +92,8 @@ ONE_MACHINE = ("--standalone", "--nproc_per_node", "2")
 def torchrun(
     folder: Path, *settings: str, how: Sequence[str] = ONE_MACHINE
 ) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", *how, *train(folder, *settings)],
-        env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    words = ["-m", "torch.distributed.run", *how, *train(folder, *settings)]
+    return Script(words, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
 
 
 def said(text: str) -> list[str]:
