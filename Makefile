@@ -21,7 +21,7 @@ test: install lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Long drills, before a release: full size, kills, storms, full disks; then each reader of
-# untrusted files fuzzed for a minute (in `make test` for a few seconds). CONTRIBUTING.md has the time.
+# untrusted files fuzzed for a minute (in `make test` for a second). CONTRIBUTING.md has the time.
 rehearse: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rehearsal -m rehearsal -s
 	HGLD_FUZZ_SECONDS=60 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto

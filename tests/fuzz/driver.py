@@ -38,7 +38,7 @@ __all__ = ["Counts", "FuzzFailure", "fuzz", "mutate"]
 Target = Callable[[bytes, Path], object]
 Repair = Callable[[bytes], bytes]
 
-SECONDS = 3.0  # for each target; make rehearse sets 60
+SECONDS = 1.0  # for each target; make rehearse sets 60
 LEAST_CASES = 40  # also on a busy machine or before kernels are compiled: some of them are refused
 MEMORY = 1 << 30  # bytes beyond what the good inputs need
 HANG_S = 120.0  # without an end of a case; a case takes milliseconds, even on a busy machine

@@ -17,6 +17,7 @@ from hgld.errors import ShapeError, UsageError
 from hgld.ranking import losses, metrics
 from hgld.ranking.metric_learning import MetricLearningLoss
 from hgld.ranking.torchmetrics import MutualRetrieval, RetrievalFromGallery
+from tests.ranks import run_to_end
 
 NAMES = ["H-AP", "CPCC", "NDCG", "AP:1", "R@1", "MS", "mAP@1k"]
 pytestmark = pytest.mark.filterwarnings("ignore::hgld.ranking.levels.RelevanceWarning")
@@ -155,9 +156,9 @@ def test_metrics_without_images_and_batches_that_do_not_fit_are_refused_in_words
         RetrievalFromGallery(["R@1"], vectors, labels[1:])
 
 
-def of_two_processes(rank: int, folder: str) -> None:
-    meet = f"file://{folder}/meet"
-    torch.distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=2)
+def of_two_processes(folder: str) -> None:
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
     vectors, labels = images()
     own = slice(0, 15) if rank == 0 else slice(15, 24)
     found = []
@@ -178,7 +179,8 @@ def of_two_processes(rank: int, folder: str) -> None:
 
 
 def test_two_processes_find_the_metrics_of_one(tmp_path: Path) -> None:
-    torch.multiprocessing.start_processes(of_two_processes, (str(tmp_path),), 2)
+    code = f"from {__name__} import of_two_processes; of_two_processes({str(tmp_path)!r})"
+    run_to_end(2, "-c", code)
     vectors, labels = images()
     expected = [
         metrics.evaluate(vectors, labels, *images(40, 1), NAMES).mean(),

@@ -38,7 +38,7 @@ from tests.ranks import run_to_end
 from tests.shards.shard_world import World, draw, make_world
 from tests.shards.walk_batches import noisy, walk_steps
 from tests.sources.small_disk import small_disk
-from tests.warm import Script
+from tests.warm import Script, python
 
 # more workers than cores are wanted here
 pytestmark = [
@@ -770,16 +770,19 @@ def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.Da
         first_batch(copied, rows, undecodable_budget=99)
 
 
-@pytest.mark.parametrize("side", [64, 640])  # large batches are still copied as the script ends
-def test_the_example_in_the_pages_runs_as_a_script(shards: Path, tmp_path: Path, side: int) -> None:
+@pytest.mark.parametrize(  # large batches are still copied as the script ends
+    ("side", "start"), [(64, "fork"), (640, "spawn")]
+)
+def test_the_example_in_the_pages_runs_as_a_script(
+    shards: Path, tmp_path: Path, side: int, start: str
+) -> None:
     code = next(c for c in PAGE.read_text().split("```")[1::2] if "BatchLoader" in c)
     code = code.removeprefix("python\n").replace("work/quickstart/shards", str(shards))
     code = code.replace("resize((64, 64))", f"resize(({side}, {side}))")
-    spawn = "import multiprocessing\nmultiprocessing.set_start_method('spawn', force=True)\n"
+    how = f"import multiprocessing\nmultiprocessing.set_start_method('{start}', force=True)\n"
     show = "    print(*images.shape, *labels.shape, *numbers.shape, state['step'])\n"
-    (tmp_path / "script.py").write_text(spawn + code + show)
-    run = [sys.executable, tmp_path / "script.py"]
-    done = subprocess.run(run, env=_quick(), capture_output=True, text=True, check=True)
+    (tmp_path / "script.py").write_text(how + code + show)
+    done = python(tmp_path, tmp_path / "script.py", OMP_NUM_THREADS="1")
     assert (done.stdout, done.stderr) == (f"32 3 {side} {side} 32 3 32 1\n", "")
 
 
