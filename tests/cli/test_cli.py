@@ -393,15 +393,21 @@ RAISE = "raise KeyboardInterrupt"
 
 
 @pytest.mark.parametrize(
-    ("given", "spins"),
-    [({}, "20000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)],
+    ("given", "load", "spins"),
+    [
+        ({}, 1.0, "20000"),
+        ({}, 1.6, "2000"),
+        ({"GOMP_SPINCOUNT": "7"}, 1.6, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, 1.6, None),
+    ],
 )
 def test_threads_that_wait_leave_the_cores_to_others_unless_told(
-    given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, str], load: float, spins: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unset = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     environment = unset | given
     monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load * (os.cpu_count() or 1), 0.0, 0.0))
     monkeypatch.setattr("hgld.cli.main", lambda: None)
     hgld_main()
     assert environment.get("GOMP_SPINCOUNT") == spins
