@@ -171,6 +171,7 @@ def map_tasks(
     processes: int = 1,
     cluster: str | None = None,
     reserve: Reserve = ONE_CORE,
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[Result]:
     """Return the results of ``function`` in the order of the tasks, for any number of processes.
 
@@ -185,6 +186,7 @@ def map_tasks(
         processes: number on this machine; unused with a cluster.
         cluster: address of a Ray cluster, "auto" for the one on this machine.
         reserve: resources that each task has to itself on a cluster.
+        meanwhile: other work of this process, done while the workers begin; not on a cluster.
 
     Raises:
         Resumable: a worker process died (on a cluster: also in all retries).
@@ -198,6 +200,8 @@ def map_tasks(
     if cluster is not None:
         return _map_on_cluster(function, tasks, label, cluster, reserve)
     if processes <= 1 or len(tasks) <= 1:
+        if meanwhile is not None:
+            meanwhile()
         return [function(task) for task in track(tasks, label, len(tasks))]
     context, environment = prepare_workers(function.__module__), dict(os.environ)
     workers = ProcessPoolExecutor(min(processes, len(tasks)), context, _serve, (environment,))
@@ -205,6 +209,8 @@ def map_tasks(
     try:
         with blocked_for_children():
             mapped = workers.map(function, tasks)
+        if meanwhile is not None:
+            meanwhile()
         results = list(track(mapped, label, len(tasks)))
         finished = True
         return results

@@ -34,6 +34,21 @@ def test_results_keep_the_order_of_the_tasks(processes: int) -> None:
     assert map_tasks(square, [3, 1, 2], "Squares", processes) == [9, 1, 4]
 
 
+def wait_for(file: Path) -> str:
+    end = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_other_work_is_done_while_tasks_run(tmp_path: Path, processes: int) -> None:
+    file = tmp_path / "done"
+    meanwhile = partial(file.write_text, "meanwhile", encoding="utf-8")
+    found = map_tasks(wait_for, [file, file], "Waiting", processes, meanwhile=meanwhile)
+    assert found == ["meanwhile"] * 2
+
+
 def test_a_dead_worker_is_noticed() -> None:
     with pytest.raises(Resumable, match="Squares: a worker process died"):
         map_tasks(die, [1, 2], "Squares", 2)

@@ -6,7 +6,7 @@ has a single level. A title states a finding if the numbers support one.
 
 import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,9 +121,13 @@ class Chart:
 
 
 def draw_charts(
-    measured: ChartData, counts: Counts, runs: Path, vector_formats: Sequence[str]
+    measured: ChartData,
+    counts: Counts,
+    runs: Path,
+    vector_formats: Sequence[str],
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[Chart]:
-    """Return all charts that have data; each core draws some."""
+    """Return all charts that have data; each core draws some, and this process does other work."""
     plans = [
         *_plan_levels(measured),
         *plan_curves(measured),
@@ -133,7 +137,7 @@ def draw_charts(
         *_plan_counts(counts),
     ]
     tasks = [(plan, tuple(vector_formats)) for plan in plans]
-    drawn = map_tasks(draw_chart, tasks, "Drawing charts", count_cores())
+    drawn = map_tasks(draw_chart, tasks, "Drawing charts", count_cores(), meanwhile=meanwhile)
     for note in [note for _, notes in drawn for note in notes][:1]:  # one letter for all charts
         say(note)
     return [chart for chart, _ in drawn]

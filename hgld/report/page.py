@@ -6,6 +6,7 @@ and papers (PNG, SVG, PDF), and the table as CSV and LaTeX. Same input, same byt
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
@@ -136,10 +137,14 @@ def write_report(
         gallery,
     )
     galleries = list(find_galleries(per_query, measured, options))
-    charts = draw_charts(measured, counts, models, options.vector_figures)
     metrics, rows = evaluation["metrics"], metric_rows(evaluation, measured.intervals)
-    sections = {title: [c for c in charts if c.section == name] for name, title in SECTIONS.items()}
+    metric = first_metric(evaluation)
     with atomic_folder(out) as folder:
+        sheets = partial(save_sheets, folder, galleries, measured.query_levels, metric)
+        charts = draw_charts(measured, counts, models, options.vector_figures, meanwhile=sheets)
+        sections = {
+            title: [c for c in charts if c.section == name] for name, title in SECTIONS.items()
+        }
         for chart in charts:
             (folder / f"{chart.name}.png").write_bytes(chart.light)
             (folder / f"{chart.name}-dark.png").write_bytes(chart.dark)
@@ -147,7 +152,6 @@ def write_report(
                 (folder / f"{chart.name}.{form}").write_bytes(content)
             if chart.table is not None:
                 save_table(folder, chart.name, chart.table)
-        save_sheets(folder, galleries, measured.query_levels, first_metric(evaluation))
         classes = ClassTable.of(per_query, measured)
         table = classes.long_table()
         write_csv(table, folder / "classes.csv")
@@ -178,7 +182,7 @@ def write_report(
             skipped=skipped_queries(evaluation),
             inverted=inverted_queries(evaluation),
             sections={title: arrange(some) for title, some in sections.items() if some},
-            metric=first_metric(evaluation),
+            metric=metric,
             classes=classes.page_data(),
             colours=[row.colours for row in rows],
             galleries=galleries,

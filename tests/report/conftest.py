@@ -18,10 +18,13 @@ _drawn: dict[bytes, Any] = {}
 def charts_of_equal_data_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests look at the words of a report; to draw its charts takes most of the time."""
 
-    def draw_new(function: Callable[..., Any], tasks: Sequence[Any], *more: Any) -> list[Any]:
+    def draw_new(
+        function: Callable[..., Any], tasks: Sequence[Any], *more: Any, **named: Any
+    ) -> list[Any]:
         keys = [pickle.dumps(task) for task in tasks]
         new = {key: task for key, task in zip(keys, tasks, strict=True) if key not in _drawn}
-        _drawn.update(zip(new, map_tasks(function, [*new.values()], *more), strict=True))
+        drawn = map_tasks(function, [*new.values()], *more, **named)
+        _drawn.update(zip(new, drawn, strict=True))
         return [_drawn[key] for key in keys]
 
     monkeypatch.setattr(charts, "map_tasks", draw_new)
