@@ -186,7 +186,7 @@ def map_tasks(
         processes: number on this machine; unused with a cluster.
         cluster: address of a Ray cluster, "auto" for the one on this machine.
         reserve: resources that each task has to itself on a cluster.
-        meanwhile: other work of this process, done while the workers begin; not on a cluster.
+        meanwhile: other work of this process: while workers on this machine begin, else first.
 
     Raises:
         Resumable: a worker process died (on a cluster: also in all retries).
@@ -197,11 +197,12 @@ def map_tasks(
         >>> map_tasks(abs, [-1, 2], "Absolute values")
         [1, 2]
     """
+    alone = processes <= 1 or len(tasks) <= 1
+    if meanwhile is not None and (alone or cluster is not None):
+        meanwhile()
     if cluster is not None:
         return _map_on_cluster(function, tasks, label, cluster, reserve)
-    if processes <= 1 or len(tasks) <= 1:
-        if meanwhile is not None:
-            meanwhile()
+    if alone:
         return [function(task) for task in track(tasks, label, len(tasks))]
     context, environment = prepare_workers(function.__module__), dict(os.environ)
     workers = ProcessPoolExecutor(min(processes, len(tasks)), context, _serve, (environment,))
