@@ -92,7 +92,7 @@ def write_blind_copy(
     from hgld.artifacts import write_csv
     from hgld.cli.review_pages import blind_sheet, write_blind_page
 
-    _refuse_to_overwrite(out)
+    _require_new_file(out, ".html" if as_page else ".csv")
     runner = open_runner(pipeline, settings, work)
     if as_page:
         count = write_blind_page(runner, out, seed)
@@ -150,7 +150,7 @@ def show_agreement(
         found = measure_alpha(sides, seed=seed) if more else measure_agreement(*two, seed=seed)
     found |= {"sha256": dict(zip(names, map(hash_file, files), strict=True))}
     if out is not None:
-        _refuse_to_overwrite(out)
+        _require_new_file(out)
         table = pd.DataFrame(_by_value(found)) if more else disagreements(*two)
         write_csv(table, out, spreadsheet=True)
     if as_json:
@@ -305,7 +305,7 @@ def show_conflicts(
     from hgld.cli.review_actions import conflict_sheet
 
     if out is not None:
-        _refuse_to_overwrite(out)
+        _require_new_file(out)
     runner = open_runner(pipeline, settings, work)
     with progress():
         sheet = conflict_sheet(runner)
@@ -456,6 +456,9 @@ def _names(files: "Sequence[Path]") -> list[str]:
     return names
 
 
-def _refuse_to_overwrite(path: Path) -> None:
+def _require_new_file(path: Path, ending: str = ".csv") -> None:
+    """Refuse a file that is there, and a name with the ending of another kind of file."""
     if path.exists():
         raise UsageError(f"{path}: is there already, and may hold someone's work; choose another")
+    if path.suffix.casefold() in {".csv", ".html", ".xlsx", ".ods"} - {ending}:
+        raise UsageError(f"--out {path}: expected a name that ends in {ending}")

@@ -553,6 +553,19 @@ def test_a_blind_copy_never_replaces_a_decision_that_its_annotator_did_not_see(d
     assert "'keep church' by a person" in sheet_of(desk)[0]["conflict"]
 
 
+@pytest.mark.parametrize(
+    ("name", "more", "ending"),
+    [("b.xlsx", [], ".csv"), ("b.html", [], ".csv"), ("b.csv", ["--html"], ".html")],
+)
+def test_a_blind_copy_has_the_ending_of_its_kind(
+    desk: Path, name: str, more: list[str], ending: str
+) -> None:
+    words = ("blind", desk / "pipeline.toml", "--work", desk / "work", "--out", desk / name)
+    said = tool(*words, "--seed", "1", *more, code=2).said
+    assert said.endswith(f"{name}: expected a name that ends in {ending}")
+    assert not (desk / name).exists()
+
+
 def test_a_blind_copy_overwrites_nothing(desk: Path) -> None:
     out = blind(desk, "b.csv", "--seed", "1")
     words = ("blind", desk / "pipeline.toml", "--out", out, "--seed", "1")
