@@ -488,6 +488,11 @@ def _of_votes(ranking: Ranking, name: MetricName, gallery_labels: Tensor | None)
             f"metric {name} needs gallery_labels and a ranking with the gallery rows of its first "
             f"{cut} images; rank with first={cut}"
         )
+    shape = ranking.levels.shape[1], ranking.counts.shape[1] - 1
+    if gallery_labels.shape != shape:
+        raise ShapeError(
+            f"gallery_labels have shape {tuple(gallery_labels.shape)}; the ranking is of {shape}"
+        )
     rows = torch.from_numpy(ranking.first[:, :cut]).long()
     paths = gallery_labels.cpu()[rows].long().numpy()  # (Q, K, L)
     winners = find_winners(paths, images)

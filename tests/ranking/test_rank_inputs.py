@@ -258,6 +258,13 @@ def test_votes_of_rows_that_are_not_in_the_gallery_are_refused(first, reason) ->
         metrics.vote_paths(first, PATHS)
 
 
+@pytest.mark.parametrize("labels", [PATHS[:4], torch.cat([PATHS, PATHS]), PATHS[:, :1]])
+def test_votes_with_the_labels_of_another_gallery_are_refused(labels) -> None:
+    ranking = metrics.rank_gallery(EMBEDDINGS, PATHS, EMBEDDINGS, PATHS, first=3)
+    with pytest.raises(ShapeError, match=r"gallery_labels have shape .*; the ranking is of \(8, 2"):
+        ranking.evaluate(["HC@3"], gallery_labels=labels)
+
+
 @pytest.mark.parametrize("first", [-1, 1.5])
 def test_a_number_of_first_ranks_is_whole_and_not_negative(first) -> None:
     with pytest.raises(ShapeError, match=f"first is {first}; expected a whole number"):
