@@ -113,7 +113,7 @@ def _read(file: IO[bytes], size: int) -> np.ndarray:
         if (found := file.readinto(part.data)) < len(part):  # type: ignore[attr-defined]
             raise ValueError(f"ends after {start + found:,} of {stated:,} bytes")
     array: np.ndarray = data.view(dtype).reshape(shape, order="F" if column_major else "C")
-    return array
+    return array.astype(dtype.newbyteorder("="), copy=False)  # pandas takes no other byte order
 
 
 def read_plain_pickle(path: Path) -> Any:

@@ -342,6 +342,12 @@ def _read_parquet(path: Path) -> Given:
             f"{path}: has no column 'embedding' of lists (it has {names}); put the numbers of an "
             "image into one list"
         )
+    missing = table[vectors].isna().to_numpy()
+    if missing.any():
+        raise InvalidData(
+            f"{path}: {missing.sum():,} of {len(table):,} rows have no {vectors}, first row "
+            f"{missing.argmax()}; embed these images, or leave them out"
+        )
     lengths = table[vectors].map(len)
     if lengths.nunique() > 1:
         row = int((lengths != lengths.iloc[0]).to_numpy().argmax())

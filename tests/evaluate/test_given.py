@@ -121,6 +121,21 @@ def test_blanks_around_a_label_do_not_count() -> None:
     assert found.result.mean() == {"AP": 1.0} and found.classes.tolist() == ["a", "a", "b", "c"]
 
 
+def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
+    numbers = np.array([[0, 0], [0, 0], [1, 1], [1, 2]])
+    arrays = {"vectors": VECTORS.astype(">f8"), "ids": np.arange(4).astype(">i8")}
+    np.savez(tmp_path / "a.npz", **arrays, labels=numbers.astype(">i4"))
+    found = measure_files(read_given(tmp_path / "a.npz"), metrics=["AP:2"])
+    assert found.ids.tolist() == ["0", "1", "2", "3"] and found.result.mean() == {"AP:2": 1.0}
+
+
+def test_a_row_without_an_embedding_is_named(tmp_path: Path) -> None:
+    table = pd.DataFrame({"image_id": list("abcd"), "embedding": [*VECTORS[:2], None, VECTORS[3]]})
+    table.to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InvalidData, match=r"1 of 4 rows have no embedding, first row 2; embed"):
+        read_given(tmp_path / "a.parquet")
+
+
 def test_both_forms_of_an_accented_letter_are_one_class() -> None:
     labels = pd.DataFrame({"place": ["caf\u00e9", "cafe\u0301", "b", "b"]})
     found = measure_files(Given(Path("x"), np.eye(4), None, labels), metrics=["AP"])
