@@ -1,8 +1,11 @@
 import csv
 import json
+import pickle
 import shutil
 import subprocess
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +16,7 @@ import yaml
 from hgld.artifacts import declared_table
 from hgld.config import PublishOptions, ScrapeOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
+from hgld.publish import card as cards
 from hgld.publish import (
     content,
     release_folder,
@@ -103,6 +107,33 @@ def tables() -> dict[str, pd.DataFrame]:
         "export_dropped": table("export_dropped", ("train", "ff", "undecodable", "truncated")),
         "removals": table("removals", ("beef", "a person on it asked")),
     }
+
+
+_drawn: dict[bytes, bytes] = {}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What ``png`` of a drawing returns."""
+
+    content: bytes
+
+    def png(self) -> bytes:
+        return self.content
+
+
+@pytest.fixture(autouse=True)
+def pictures_of_equal_data_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests look at tables; to draw the pictures of a card takes most of the time."""
+
+    def draw_new(draw: Callable[..., Any], *given: object) -> Picture:
+        key = pickle.dumps((draw.__name__, given))
+        if key not in _drawn:
+            _drawn[key] = draw(*given).png()
+        return Picture(_drawn[key])
+
+    for name in ("draw_groups", "draw_sunburst", "draw_shares"):
+        monkeypatch.setattr(cards, name, partial(draw_new, getattr(cards, name)))
 
 
 @pytest.fixture
@@ -269,7 +300,9 @@ def test_the_checksums_hold_and_leave_out_no_file(run: MadeRun) -> None:
 
 
 def test_the_same_run_gives_the_same_bytes_in_any_folder(tmp_path: Path) -> None:
-    first, second = (release(make_run(tmp_path / name)) for name in ("here", "there"))
+    first = release(make_run(tmp_path / "here"))
+    _drawn.clear()
+    second = release(make_run(tmp_path / "there"))
     for name in LABELS | PHOTOS:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
 
