@@ -153,6 +153,7 @@ def test_the_ten_lines_of_the_readme_end_in_the_table_of_a_model(tmp_path: Path)
     printed = subprocess.check_output(script, cwd=tmp_path, env=there, text=True)
     heads, values = (line.split(",") for line in printed.splitlines()[-2:])
     assert (heads[2], values[0]) == ("H-AP", "mine") and 0.5 < float(values[-3]) <= 1
+    assert float(values[heads.index("R@1:species")]) == 1
 
 
 def anchors(path: Path) -> set[str]:

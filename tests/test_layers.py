@@ -178,6 +178,7 @@ def test_a_name_that_another_module_reads_is_public() -> None:  # tests may look
 MODULE = dict(trees("hgld"))
 
 
+@cache
 def source_of(module: str, name: str) -> set[str]:
     """The module that defines a name, and the packages that pass it on."""
     if f"{module}.{name}" in MODULE:
@@ -190,6 +191,7 @@ def source_of(module: str, name: str) -> set[str]:
     return {module}.union(*(source_of(m, name) for m in passed if m in MODULE))
 
 
+@cache
 def used_by(user: str) -> set[str]:
     """Modules that a module imports, or names in a string to load them later.
 

@@ -6,14 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
-from PIL import Image
 from typer.main import get_command
 
 from hgld.cli import app
 from hgld.config import load_pipeline
-from tests.in_process import hgld
 
 QUICKSTART = "pipelines/quickstart.toml"
 PAGES = [Path("README.md"), *sorted(Path("docs").glob("*.md"))]
@@ -94,32 +91,3 @@ def test_what_the_labels_allow_is_what_the_published_ones_do(tmp_path: Path) -> 
     )
     assert given.kept_megabytes == published.kept_megabytes
     assert Path(given.labelled_csv).name == Path(published.labelled_csv).name
-
-
-BUILD = """
-from torch import nn
-
-def build():
-    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
-"""
-
-
-def test_ten_lines_of_the_readme_lead_to_the_table_of_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    readme = Path("README.md").read_text("utf-8")
-    (block,) = (text for _, text in BLOCK.findall(readme) if "nets.py" in text)
-    assert len(block.splitlines()) == 10
-    rows = [(f"{s}{n}.png", f"group {s % 2}", f"species {s}") for s in range(4) for n in range(3)]
-    (tmp_path / "photos").mkdir()
-    for path, _, species in rows:
-        Image.new("RGB", (40, 40), (50 * int(species[-1]), 90, 20)).save(tmp_path / "photos" / path)
-    table = pd.DataFrame(rows, columns=["path", "group", "species"])
-    table.to_csv(tmp_path / "photos" / "labels.csv", index=False)
-    (tmp_path / "nets.py").write_text(BUILD)
-    (tmp_path / "mine.toml").write_text(block.split("<<END\n")[1].split("END\n")[0])
-    monkeypatch.chdir(tmp_path)
-    (command,) = (line.split() for line in block.splitlines() if line.startswith("hgld "))
-    hgld(*command[1:], "--now", "2026-01-01")
-    found = pd.read_csv(tmp_path / block.splitlines()[-1].split()[1])
-    assert found["model"].tolist() == ["mine"] and found["R@1:species"].tolist() == [1.0]

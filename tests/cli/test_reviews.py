@@ -7,8 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -34,6 +32,7 @@ from hgld.review.workbook import write_workbook
 from tests import in_process
 from tests.in_process import Printed
 from tests.listening import Notes
+from tests.warm import python
 
 PIPELINE = """
 labels = "labels"
@@ -342,8 +341,7 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(
     fill_clusters(desk / "work" / "review_clusters.csv", inn=merge)
     whole = Path(shutil.copytree(desk, tmp_path / "whole"))
     words = ["review", desk / "pipeline.toml", "--apply", "--work", desk / "work"]
-    killed = subprocess.run([sys.executable, "-c", KILLED, last, *words, "--now", "2026-11-21"])
-    assert killed.returncode == -signal.SIGKILL
+    python(Path(), "-c", KILLED, last, *words, "--now", "2026-11-21", code=-signal.SIGKILL)
     for folder in (desk, whole):
         hgld(folder, "review", "--apply", code=20)
     assert tables(desk) == tables(whole)

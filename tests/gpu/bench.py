@@ -68,7 +68,7 @@ def main() -> int:
     sizes = (256, 1024) if given.quick else (256, 512, 1024, 2048, 4096, 8192)
     photos, gallery = (2_000, 20_000) if given.quick else (6_000, 60_500)
     if INTERPRETED:
-        sizes, photos, gallery = (16,), 40, 60
+        sizes, photos, gallery = (16,), 40, 20
     table = [
         row for size in sizes for layout in ("2", "2half", "5") for row in losses(size, layout)
     ]

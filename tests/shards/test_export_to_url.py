@@ -4,8 +4,6 @@ import filecmp
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,9 +22,11 @@ from hgld.report.examples import Images, class_paths
 from hgld.shards import export_shards, read_image, read_index, verify_shards
 from hgld.shards.shard_url import SETTLED_S, ShardUrl
 from hgld.storage import RemoteFolder, as_folder
+from tests import warm
 from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
 from tests.shards.shard_world import World, make_world
 from tests.shards.test_shards_command import finish, hgld, labelled  # noqa: F401
+from tests.warm import Script
 
 
 @pytest.fixture
@@ -401,7 +401,7 @@ def test_of_a_large_shard_whose_writer_is_killed_nothing_is_listed_until_it_is_s
     code = "from hgld.storage import RemoteFolder as F; from pathlib import Path as P; import sys; "
     words = [code + "F(sys.argv[1]).upload(P(sys.argv[2]), 'a.tar')", bucket.url, str(large)]
     proxy.fault, there = hang, RemoteFolder(bucket.url)
-    process = subprocess.Popen([sys.executable, "-c", *words])
+    process = Script(["-c", *words])
     while process.poll() is None and not proxy.counts("PUT", "partNumber=3"):
         sleep(0.02)
     process.kill()
@@ -534,9 +534,5 @@ def test_a_killed_command_resumes_to_the_same_bytes(
 
 def status(command: str, pipeline: Path, until: str, stage: str, *more: object) -> bytes:
     """What ``hgld status`` prints of the export."""
-    words = [sys.executable, "-m", "hgld", "status", *map(str, (pipeline, *more))]
-    return next(
-        line
-        for line in subprocess.run(words, capture_output=True, check=False).stdout.splitlines()
-        if line.strip().startswith(b"export")
-    )
+    shown = warm.hgld(Path(), "status", pipeline, *map(str, more)).stdout.encode()
+    return next(line for line in shown.splitlines() if line.strip().startswith(b"export"))

@@ -4,12 +4,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests import in_process
 from tests.shards.shard_world import draw
 from tests.shards.test_shards_write import content, require_none_left
 from tests.warm import Command
@@ -64,8 +64,8 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(labelled: Path) -> dict[str, str]:
     """The shards of an export that nobody stopped."""
     work = shutil.copytree(labelled / "labelled", labelled / "whole")
-    words = ["export", labelled / "animals.toml", "--work", work]  # forks hash strings alike
-    subprocess.run([sys.executable, "-m", "hgld", *words], check=True, capture_output=True)
+    # in this process, since forks hash strings alike
+    in_process.hgld("export", labelled / "animals.toml", "--work", work)
     return content(work / "shards")
 
 

@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from hgld.shards.write import FORMAT
 from tests.listening import heard
 from tests.shards.shard_world import World, draw, rot
 from tests.sources.small_disk import small_disk
+from tests.warm import Script
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -467,13 +467,8 @@ def test_a_stopped_export_goes_on_and_ends_with_the_same_bytes(
     (world.folder / "world.pickle").write_bytes(pickle.dumps(world))
     (world.folder / "export.py").write_text(EXPORT)
     out, state = world.folder / "stopped", world.folder / "stopped-state"
-    command = [sys.executable, world.folder / "export.py", world.folder / "world.pickle", processes]
-    process = subprocess.Popen(
-        [str(word) for word in command],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-    )
+    words = [world.folder / "export.py", world.folder / "world.pickle", processes]
+    process = Script(words, start_new_session=True, stderr=subprocess.DEVNULL)
     while len(list(state.glob("*.tar.arrow"))) < 3:
         assert process.poll() is None
         time.sleep(0.001)
