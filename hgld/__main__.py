@@ -10,7 +10,8 @@ import sys
 # Turns that a waiting thread of libgomp (PyTorch on Linux) spins: 0.1 to 0.5 ms, by processor. With
 # its default of 300,000 a training takes twice the CPU time if other programs use the cores.
 SPINS = "20000"
-# On busy cores 20,000 still takes twice the CPU time; on quiet ones 2,000 takes a tenth longer.
+# On busy cores 20,000 takes twice as much as 2,000; on quiet ones 2,000 takes a tenth to a quarter
+# longer.
 BUSY_SPINS, BUSY_LOAD = "2000", 1.5  # processes that run or wait for each core
 
 
