@@ -192,7 +192,7 @@ def _find_csv(folder: Path) -> str:
 
 
 def _remedies(path: Path) -> list[str]:
-    """What to do with each column of a CSV, even a faulty one, whose first cells name images."""
+    """Say what to do with each column of a CSV, even a faulty one, that names images."""
     rows: list[dict[str, str]] = []
     with suppress(csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = list(islice(csv.DictReader(file), FIRST))

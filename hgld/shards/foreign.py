@@ -531,7 +531,7 @@ def _class_of(label: bytes, name: str) -> str:
 
 
 def _parse(text: bytes, name: str, has_class: bool) -> dict[str, Any]:
-    """What a JSON knows of a sample; nothing if it is a list, such as boxes, and has no class."""
+    """The keys of a JSON; none if it is a list, such as boxes, and the class is elsewhere."""
     try:
         known = json.loads(text)
         if b"\\u" in text:  # half a surrogate pair cannot be written as UTF-8
