@@ -111,6 +111,10 @@ def index(
     skip_unlabelled: Annotated[
         bool, typer.Option("--skip-unlabelled", help="Leave out samples without a class.")
     ] = False,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Leave out samples with an undecodable image."),
+    ] = False,
     last_dot: Annotated[
         bool,
         typer.Option("--last-dot", help="Names end at their last dot: a.1.jpg is sample a.1."),
@@ -132,6 +136,7 @@ def index(
             level or (),
             hierarchy=hierarchy,
             skip_unlabelled=skip_unlabelled,
+            skip_damaged=skip_damaged,
             last_dot=last_dot,
             replace_export=force,
         )

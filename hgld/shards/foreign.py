@@ -71,6 +71,7 @@ class SampleRules:
         levels: keys of the JSON, coarse to fine; none: the ``.cls`` member.
         last_dot: a sample's name ends at its last dot.
         skip_unlabelled: a sample without a class has the path "".
+        skip_damaged: likewise one whose image cannot be decoded.
         hierarchy: class -> its path as JSON; empty: the class is the path. With one, a sample
             whose JSON lacks the key, or has it empty, has the class of its ``.cls`` member.
     """
@@ -78,6 +79,7 @@ class SampleRules:
     levels: tuple[str, ...] = ()
     last_dot: bool = False
     skip_unlabelled: bool = False
+    skip_damaged: bool = False
     hierarchy: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -115,6 +117,7 @@ class SampleRules:
             "levels": list(self.levels),
             "last_dot": self.last_dot,
             "skip_unlabelled": self.skip_unlabelled,
+            "skip_damaged": self.skip_damaged,
             "hierarchy": bool(self.hierarchy),
         }
         if self == SampleRules(self.levels):
@@ -134,11 +137,12 @@ class SampleRules:
         facts: dict[str, Any] = Json(RULES).read(folder / RULES)
         try:
             levels, last_dot = (*facts["levels"],), facts["last_dot"]
-            skip_unlabelled, has_hierarchy = facts["skip_unlabelled"], facts["hierarchy"]
+            skips = facts["skip_unlabelled"], facts["skip_damaged"]
+            has_hierarchy = facts["hierarchy"]
         except (KeyError, TypeError):
             raise InvalidData(f"{folder / RULES}: no rules of an index; {INDEX_AGAIN}") from None
         hierarchy = read_hierarchy(folder / HIERARCHY) if has_hierarchy else {}
-        return cls(levels, last_dot, skip_unlabelled, hierarchy)
+        return cls(levels, last_dot, *skips, hierarchy)
 
 
 def read_hierarchy(path: Path) -> dict[str, str]:
@@ -182,6 +186,7 @@ def index_shards(
     *,
     hierarchy: Path | str | None = None,
     skip_unlabelled: bool = False,
+    skip_damaged: bool = False,
     last_dot: bool = False,
     replace_export: bool = False,
 ) -> pd.DataFrame:
@@ -196,6 +201,7 @@ def index_shards(
             A sample whose JSON lacks the level, or has it empty, has the class of its ``.cls``
             member.
         skip_unlabelled: leave samples without a class out, and list them in ``index_dropped.csv``.
+        skip_damaged: likewise samples whose images cannot be decoded, by their headers.
         last_dot: the name of a sample ends at its last dot, not at the first one.
         replace_export: also replace the index that ``export_shards`` wrote, which has more facts.
 
@@ -203,9 +209,9 @@ def index_shards(
         The index, as ``read_index`` returns it.
 
     Raises:
-        InvalidData: a sample has no image or class, its members are not adjacent, or its key is
-            used twice in a shard; the tars hold no sample, or none with a class; the shards are
-            compressed, or those of an export.
+        InvalidData: a sample has no class or no decodable image, its members are not adjacent, or
+            its key is used twice in a shard; the tars hold no sample, or none with a class; the
+            shards are compressed, or those of an export.
         UsageError: a level is given twice, several with a hierarchy, or the folder is a URL.
     """
     folder = as_folder(folder)
@@ -227,7 +233,7 @@ def index_shards(
         raise UsageError("a hierarchy takes one class of a sample; give one level, or none")
     given = None if hierarchy is None else Path(hierarchy)
     paths = read_hierarchy(given) if given else {}
-    rules = SampleRules((*levels,), last_dot, skip_unlabelled, paths)
+    rules = SampleRules((*levels,), last_dot, skip_unlabelled, skip_damaged, paths)
     reader = FileReader(folder)
     watched = track(tars, "Indexing shards", len(tars))
     rows = [row for tar in watched for row in describe_tar(tar, reader, rules)]
@@ -236,7 +242,8 @@ def index_shards(
     if not rows:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
     if not labelled:
-        raise InvalidData(f"{folder}: none of {count_text(len(rows), 'sample')} has a class; "
+        has = "a class and a decodable image" if skip_damaged else "a class"
+        raise InvalidData(f"{folder}: none of {count_text(len(rows), 'sample')} has {has}; "
                           f"expected {rules.wanted}")  # fmt: skip
     index, classes = number_rows(pd.DataFrame(labelled), rules.names)
     index = index[index_columns(len(classes.levels))]
@@ -331,14 +338,14 @@ def _replace_rules(
         (folder / HIERARCHY).unlink(missing_ok=True)
     elif hierarchy.resolve() != (folder / HIERARCHY).resolve():
         write_file(folder / HIERARCHY, hierarchy.read_bytes())
-    if not rules.skip_unlabelled:
+    if not (rules.skip_unlabelled or rules.skip_damaged):
         (folder / DROPPED).unlink(missing_ok=True)
         return
-    table = pd.DataFrame(dropped, columns=["shard", "key"]).assign(reason="no class")
+    table = pd.DataFrame(dropped, columns=["shard", "key", "reason"])
     write_csv(table, folder / DROPPED)
-    if dropped:
-        say(f"{count_text(len(dropped), 'sample')} without a class left out, first "
-            f"{dropped[0]['key']}; {DROPPED} lists them")  # fmt: skip
+    for reason, rows in table.groupby("reason", sort=False):
+        say(f"{count_text(len(rows), 'sample')} left out, {reason}, first {rows['key'].iloc[0]}; "
+            f"{DROPPED} lists them")  # fmt: skip
 
 
 def _find_tars(folder: Path) -> list[Path]:
@@ -368,7 +375,7 @@ def _find_tars(folder: Path) -> list[Path]:
 def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[dict[str, Any]]:
     """Yield the index columns of each sample of a tar, and the path of its class.
 
-    Of a sample without a class, whose path is "", there are only shard, key and extent.
+    Of a sample that is left out, whose path is "", there are shard, key, extent and reason.
     """
     split = _split_of(tar)
     samples = list(_group(tar, rules))
@@ -453,7 +460,7 @@ def _describe_sample(
     start = members[0].start
     extent = {"extent_start": start, "extent_bytes": stop - start}
     if unlabelled:
-        return {"key": key, "shard": tar.name, **extent, "path": ""}
+        return {"key": key, "shard": tar.name, **extent, "path": "", "reason": "no class"}
     assert image is not None  # or there would be no class
     found = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
     if rules.hierarchy:
@@ -475,7 +482,10 @@ def _describe_sample(
     try:
         width, height = read_size(data)
     except Undecodable as error:
-        raise InvalidData(f"{name}: the image cannot be decoded ({error})") from None
+        if rules.skip_damaged:
+            return {"key": key, "shard": tar.name, **extent, "path": "", "reason": "not decodable"}
+        raise InvalidData(f"{name}: the image cannot be decoded ({error}); --skip-damaged leaves "
+                          "such samples out") from None  # fmt: skip
     number = str(known.get("landmark_id"))  # GLDv2's, if the JSON has it
     credit = {name: str(known.get(name) or UNKNOWN) for name in CREDITS}
     return {

@@ -110,6 +110,7 @@ def index_again(folder: Path) -> str:
         flags = [word for level in levels for word in ("--level", level)]
         flags += ["--hierarchy", str(folder / HIERARCHY)] * bool(rules.get("hierarchy"))
         flags += ["--skip-unlabelled"] * bool(rules.get("skip_unlabelled"))
+        flags += ["--skip-damaged"] * bool(rules.get("skip_damaged"))
         flags += ["--last-dot"] * bool(rules.get("last_dot"))
         command = shlex.join(["hgld", "shards", "index", str(folder), *flags])
         return f"make it again: `{command}`"

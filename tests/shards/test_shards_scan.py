@@ -293,7 +293,7 @@ def test_a_hierarchy_that_does_not_fit_is_refused(foreign: Path, rows: str, says
     [
         {},
         {"levels": ("family", "animal")},
-        {"last_dot": True, "skip_unlabelled": True},
+        {"last_dot": True, "skip_unlabelled": True, "skip_damaged": True},
         {"hierarchy": "levels.csv", "levels": ("animal",)},
     ],
     ids=["cls", "levels", "flags", "hierarchy"],
@@ -357,6 +357,24 @@ def test_samples_without_a_class_are_left_out_and_listed(tmp_path: Path) -> None
     index = index_shards(tmp_path, skip_unlabelled=True)
     assert [*index["key"]] == ["a", "c"]
     assert (tmp_path / "index_dropped.csv").read_text() == "shard,key,reason\nx-0.tar,b,no class\n"
+    verify_shards(tmp_path)
+
+
+def test_samples_whose_image_is_damaged_are_left_out_and_listed(tmp_path: Path) -> None:
+    write_tar(tmp_path / "x-0.tar", "a.jpg a.cls c.jpg c.cls")
+    with tarfile.open(tmp_path / "x-0.tar", "a") as tar:
+        for name, data in (("b.jpg", b"no image"), ("b.cls", b"1")):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    with pytest.raises(InvalidData, match=r"key b: the image cannot .*; --skip-damaged leaves"):
+        index_shards(tmp_path)
+    with heard() as notes:
+        index = index_shards(tmp_path, skip_damaged=True)
+    assert [*index["key"]] == ["a", "c"]
+    listed = "shard,key,reason\nx-0.tar,b,not decodable\n"
+    assert (tmp_path / "index_dropped.csv").read_text() == listed
+    assert "1 sample left out, not decodable, first b; index_dropped.csv lists them" in notes
     verify_shards(tmp_path)
 
 
