@@ -28,6 +28,7 @@ LONGEST_NAME = 100
 FILES = (ord("0"), 0, ord("7"))
 LONG_NAME, EXTENDED, SPARSE, HARD_LINK, LINK = ord("L"), ord("x"), ord("S"), ord("1"), ord("2")
 LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name needs a few hundred
+PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # gzip ... zip
 AGAIN = "fetch it again (delete it first)"
 RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
 _SIZE, _CHECKSUM, _REST = 124, 148, 156
@@ -154,8 +155,8 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
             header = data[position - base : position - base + BLOCK]
             kind, size = int(rows[number, KIND]), int(rows[number, SIZE])
             start = position if start is None else start
-            if kind < 0 and header[:2] == b"\x1f\x8b":
-                raise InvalidData(f"{path}: compressed; images are read in place, so gunzip it")
+            if kind < 0 and header.startswith(PACKED):
+                raise InvalidData(f"{path}: compressed; images are read in place, so unpack it")
             if kind < 0:
                 raise InvalidData(f"{path}: not a tar header at byte {position}; {AGAIN}")
             name, offset = _name(header, records), position + BLOCK

@@ -83,6 +83,7 @@ def test_a_tar_that_is_cut_anywhere_is_told_by_name(keep: int, tmp_path: Path) -
         (b"", "the file is empty; expected a tar"),
         (b"<html>" * 200, "not a tar header at byte 0"),
         (b"\x1f\x8b" + bytes(600), "compressed"),
+        (b"BZh91AY" + bytes(600), "compressed"),
     ],
 )
 def test_what_is_no_tar_is_told(data: bytes, message: str, tmp_path: Path) -> None:
