@@ -109,8 +109,8 @@ def test_confusion_is_counted_at_every_level(run: MadeRun) -> None:
 def test_an_icicle_takes_any_name_and_any_number_of_classes() -> None:
     pairs = [((f"${i % 3}$", f"<b> {i % 90} " * 5, f"leaf {i}"), i % 4) for i in range(3000)]
     levels = ("kind", "group", "leaf")
-    for theme in (LIGHT, DARK):
-        table = confusion_by_class(pairs, levels, {})
+    for theme, some in ((LIGHT, pairs), (DARK, pairs[:300])):
+        table = confusion_by_class(some, levels, {})
         assert draw_icicle(table, levels, theme).png().startswith(b"\x89PNG")
 
 
