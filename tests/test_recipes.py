@@ -527,11 +527,7 @@ def test_dyml_is_measured_and_averaged_by_one_command(
         writer(tmp_path / "data" / f"dyml_{name}")
     tiny = ["train.backbone=resnet18", "train.image_size=32", "train.dim=16", "train.seeds=[]"]
     tiny += ["train.eval_resize=[32, 32]", "train.eval_crop=32", "train.defaults.steps=1"]
-    tiny += [
-        "report.vector_figures=[]",
-        "train.defaults.warmup_steps=0",
-        'train.only=["pretrained", "happier"]',
-    ]
+    tiny += ["train.defaults.warmup_steps=0", 'train.only=["pretrained", "happier"]']
     options = [word for setting in [*CNN, *tiny] for word in ("--set", setting)]
     monkeypatch.setenv("HGLD_DATA", str(tmp_path / "data"))
     dyml.main(["--work", str(tmp_path / "work"), *options], run_to_end)
