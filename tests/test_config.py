@@ -55,6 +55,7 @@ def test_numbers_of_landmarks_to_hold_out_are_texts(tmp_path: Path) -> None:
         ("cluster.clusters=true", r"cluster\.clusters: expected a number \(found True\)"),
         ("embed.photos=true", r"embed\.photos: expected a number \(found True\)"),
         ("export.memory_gb=false", r"export\.memory_gb: expected a number \(found False\)"),
+        ("train.device=gpu", r"train\.device: expected auto, cpu or cuda \(found .gpu.\)"),
         (
             "export.memory_gb=1e30",
             r"export\.memory_gb: input should be less than or equal to 1000000",

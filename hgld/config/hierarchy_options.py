@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from hgld.config.option_types import (
     KIND_SEPARATOR,
     LEVEL_NAMES,
+    DeviceName,
     LocalPath,
     ModelName,
     Options,
@@ -181,7 +182,7 @@ class EmbedOptions(Options):
     """Most photos of a landmark that are embedded, spread evenly over its image ids."""
     batch_size: int = Field(256, ge=1)
     """Texts encoded at a time."""
-    device: str = "auto"
+    device: DeviceName = "auto"
     """auto (a GPU if there is one), cpu or cuda."""
 
     @property

@@ -144,6 +144,12 @@ def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
     return str(_resolve(folder, info))
 
 
+def _require_device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", name):
+        raise ValueError("expected auto, cpu or cuda")
+    return name
+
+
 def _require_web_address(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -190,6 +196,7 @@ def files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
 
 
 LocalPath = Annotated[Path, BeforeValidator(_resolve)]
+DeviceName = Annotated[str, AfterValidator(_require_device)]
 WebAddress = Annotated[str, AfterValidator(_require_web_address)]
 ModelName = Annotated[str, BeforeValidator(_resolve_model)]
 TextEncoderName = Annotated[str, BeforeValidator(partial(_resolve_weights, tags=True))]

@@ -6,7 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
-from hgld.config.option_types import SEED, ModelName, Options, RunName, files_of_models
+from hgld.config.option_types import (
+    SEED,
+    DeviceName,
+    ModelName,
+    Options,
+    RunName,
+    files_of_models,
+)
 from hgld.config.training_options import Seed, Size, require_crop_inside
 
 
@@ -174,7 +181,7 @@ class EvaluateOptions(Options):
     """Photos embedded at a time on a GPU; a CPU takes a few for each thread."""
     workers: int = Field(0, ge=0)
     """Processes that read and decode photos for a GPU."""
-    device: str = "auto"
+    device: DeviceName = "auto"
     """Device that embeds and ranks: auto (a GPU if there is one), cpu or cuda."""
     processes: int = Field(1, ge=1)
     """Processes that embed and, for a large gallery, rank; with GPUs, each uses one of them."""

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, Tag, ValidationInfo, field_validator
 
 from hgld.config.option_types import (
     BackboneName,
+    DeviceName,
     Options,
     RunName,
     ShardFolder,
@@ -325,7 +326,7 @@ class TrainOptions(Options):
     """Processes that read and decode photos; 0: the training process does."""
     undecodable_budget: int = Field(0, ge=0)
     """Undecodable images that a run tolerates; each is replaced by another image of its class."""
-    device: str = "auto"
+    device: DeviceName = "auto"
     """auto (a GPU if there is one), cpu or cuda."""
     checkpoint_steps: int = Field(100, ge=1)
     """Steps between two checkpoints, from which a stopped run resumes."""
