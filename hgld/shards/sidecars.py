@@ -210,9 +210,12 @@ def _number_rows(index: Path) -> pa.RecordBatchReader:
 
 def _report_copies(index: Path, levels: int, spill: Path, memory_gb: float | None) -> None:
     """Report images with the same bytes in two splits, which leak, or in two classes of a split."""
+    table = f"read_parquet({sql_text(str(index))})"
     query = (
-        f"WITH images AS (SELECT sha256, split, (level_{levels}, image_id) AS image "
-        f"FROM read_parquet({sql_text(str(index))})), "
+        # by their hashes first: few images are copies, and rows of all of them fill the memory
+        f"WITH often AS (SELECT hash(sha256) AS h FROM {table} GROUP BY h HAVING count(*) > 1), "
+        f"images AS (SELECT sha256, split, (level_{levels}, image_id) AS image "
+        f"FROM {table} SEMI JOIN often ON hash(sha256) = h), "
         "copies AS (SELECT sha256, split, min(image) AS first, max(image) AS last "
         "FROM images GROUP BY sha256, split), "
         "leaks AS (SELECT min((first[2], split)) AS a, max((first[2], split)) AS b "
