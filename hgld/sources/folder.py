@@ -103,7 +103,13 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     is_taken = judged["reason"] == ""
     taken = rows[is_taken]
     images = _images(taken, judged[is_taken], levels[-1])
-    if not has_splits:
+    # First: if images are missing, it is why there are too few classes to hold out some.
+    why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
+    unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
+    judged = _hint_at_twins(judged, unlisted["path"])
+    missing = judged[judged["reason"] == "not in folder"]
+    report_missing(missing["path"].set_axis(missing["detail"]), len(rows), source)
+    if len(images) and not has_splits:
         classes = taken.drop_duplicates(levels[-1]).sort_values(levels[-1])
         names = classes[levels[-1]].tolist()
         # Drawn within each coarsest class, so that small ones are in every split.
@@ -114,11 +120,6 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         images["split"] = judged["split"]
     if len(images):
         say(describe_splits(images))
-    why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
-    unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
-    judged = _hint_at_twins(judged, unlisted["path"])
-    missing = judged[judged["reason"] == "not in folder"]
-    report_missing(missing["path"].set_axis(missing["detail"]), len(rows), source)
     unnamed = judged[judged["reason"] == "empty label"]
     if len(unnamed):
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"

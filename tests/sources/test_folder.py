@@ -588,6 +588,25 @@ def test_paths_from_another_folder_are_reported_although_none_is_left(
     ]
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_rows_without_their_images_are_no_images_if_classes_are_held_out(
+    context: StageContext, share: float
+) -> None:
+    folder = write_folder(context, "path,class\nphotos/m1.jpg,mallard\nphotos/t1.jpg,teal\n")
+    landmarks, images, _, dropped = collected(context, folder, share)
+    assert len(landmarks) == len(images) == 0
+    assert dropped["reason"].tolist().count("not in folder") == 2
+
+
+def test_missing_images_are_reported_before_too_few_classes_are_held_out(
+    context: StageContext,
+) -> None:
+    folder = write_folder(context, "path,class\nbirds/m1.jpg,mallard\nphotos/t1.jpg,teal\n")
+    with heard() as notes, pytest.raises(UsageError, match="of 1 class"):
+        collected(context, folder, share=0.5)
+    assert "1 of 2 listed images not in" in notes[0]
+
+
 @pytest.mark.parametrize(
     ("name", "twin"), [("Caf\u00e9", "Cafe\u0301"), ("rose", " rose"), ("rose", "rose\u00a0")]
 )
