@@ -27,6 +27,9 @@ from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns, misnamed_level
 from hgld.tasks import say
 
+# An array of labels has -1; astype(str) makes the others of nan, None and pandas' NA.
+NO_LABEL = ("", "-1", "nan", "None", "<NA>")
+
 
 @dataclass(frozen=True)
 class FileResult:
@@ -268,14 +271,15 @@ def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFr
             f"{tables[0].shape[1]}; both sides need the same levels, coarse to fine"
         )
     tables[1] = _as_ordered(tables[1], list(map(str, tables[0])), query, other)
-    # -1 is how label arrays say it; else all queries without a label would be of one class
-    empty = tables[0].isin(["", "-1"]).to_numpy()
+    # else all queries without a label would be of one class
+    empty = tables[0].isin(NO_LABEL).to_numpy()
     if empty.any():
         row, column = np.argwhere(empty)[0]
         raise InvalidData(
             f"{query.path}: {empty.any(axis=1).sum():,} of {len(query):,} queries have an empty "
-            f"label or -1, first {name_row(query.ids, row)}: no '{tables[0].columns[column]}'; "
-            "label them, or leave them out"
+            f"label, -1 or nan, first {name_row(query.ids, row)}: "
+            f"no '{tables[0].columns[column]}' ({tables[0].iat[row, column]!r}); label them, or "
+            "leave them out"
         )
     return tables
 

@@ -78,7 +78,7 @@ def test_ids_are_found_in_the_index_of_pandas_and_in_npz_and_embeddings_are_no_l
         assert found is not None and [column.tolist() for _, column in found.items()] == [labels]
 
 
-@pytest.mark.parametrize("nothing", ["", " ", None, np.nan, "-1", -1])
+@pytest.mark.parametrize("nothing", ["", " ", None, np.nan, "-1", -1, "nan", "None", "<NA>"])
 def test_queries_without_a_label_are_refused_and_may_be_in_the_gallery(nothing: object) -> None:
     """Else they would be of one class, and each the right answer to the others."""
     table = pd.DataFrame({"kind": ["n", "n", "b", "b"], "place": ["x", "x", nothing, nothing]})
