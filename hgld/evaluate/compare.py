@@ -204,9 +204,11 @@ def compare(
     shared = queries[0].intersection(queries[1])
     metrics = [m for m in a.metrics if all(m in table for pair in values for table in pair)]
     if shared.empty or not metrics:
-        what = "metric" if len(shared) else "query"
+        what, names = ("metric", [a.metrics, b.metrics]) if len(shared) else ("query", queries)
+        first = ", ".join(str(next(iter(known), "none")) for known in names)
         raise InvalidData(
-            f"{a.folder} and {b.folder} have no {what} in common; were they measured on one set?"
+            f"{a.folder} and {b.folder} have no {what} in common (first of each: {first}); were "
+            "they measured on one set?"
         )
     chosen = metric or ("H-AP" if "H-AP" in metrics else metrics[0])
     if chosen not in metrics:

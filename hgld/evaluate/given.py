@@ -118,8 +118,13 @@ class Given:
                 listed = Given(path, np.empty((len(table), 0)), known)
                 levels = levels.iloc[listed.places(_as_listed(ids, column), f"label by {column}")]
         if len(levels) != len(self):
+            remedy = "name the column of these ids image_id" if self.ids is not None else (
+                "without ids they are joined by row; numpy.savez(FILE, vectors=VECTORS, ids=IDS) "
+                "writes ids, to join by a column image_id"
+            )  # fmt: skip
             raise InvalidData(
-                f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}"
+                f"{path}: {len(table)} rows of labels for {len(self)} embeddings in {self.path}; "
+                + remedy
             )
         if column is not None and self.ids is None:
             say(f"{self.path}: has no ids, so its rows are taken for those of {path}, in order")
@@ -176,6 +181,9 @@ def read_labels(path: Path) -> pd.DataFrame:
     """
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; expected labels as .csv, .parquet or .npy")
+    if path.suffix not in (".csv", ".parquet", ".npy", ".npz"):
+        raise InvalidData(f"{path}: expected labels as .csv, .parquet, .npy or .npz; a table has a "
+                          "column image_id, then one a level, coarse to fine")  # fmt: skip
     if path.suffix == ".csv":
         return read_csv(path, dict.fromkeys(read_header(path, ()), "text"))
     try:
@@ -283,7 +291,11 @@ def inner_products(query: np.ndarray, gallery: np.ndarray) -> np.ndarray:
 def _read_npz(path: Path) -> Given:
     data = read_arrays(path)
     labels = _label_table(data["labels"], path) if "labels" in data else None
-    return Given(path, _array(data, VECTORS, path), _ids_of(data, path), labels)
+    given = Given(path, _array(data, VECTORS, path), _ids_of(data, path), labels)
+    if unread := [name for name in data if name not in (*IDS, *VECTORS, "labels")]:
+        say(f"{path}: not read: {', '.join(unread)}; ids are an array 'ids', labels one 'labels' "
+            "(images, levels)")  # fmt: skip
+    return given
 
 
 def _array(data: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> np.ndarray:

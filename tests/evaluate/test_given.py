@@ -393,8 +393,34 @@ def test_sides_that_do_not_fit_together_are_one_line_each(tmp_path: Path) -> Non
         measure_files(read_given(write(tmp_path, "npy")))
     with pytest.raises(UsageError, match="has no level 'town'; its labels are 1, 2"):
         measure_files(given, levels=["town"])
-    with pytest.raises(InvalidData, match=r"3 rows of labels for 4 embeddings in"):
-        given.with_labels(pd.DataFrame({"place": ["a"] * 3}), tmp_path)
+    for side, remedy in (
+        (given, "name the column of these ids image_id"),
+        (
+            replace(given, ids=None),
+            "without ids they are joined by row",
+        ),
+    ):
+        with pytest.raises(
+            InvalidData, match=rf"3 rows of labels for 4 embeddings in .*; {remedy}"
+        ):
+            side.with_labels(pd.DataFrame({"place": ["a"] * 3}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.tsv"])
+def test_labels_of_another_format_are_refused_with_those_that_are_read(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(InvalidData, match=r"expected labels as \.csv, \.parquet, \.npy or \.npz"):
+        read_labels(tmp_path / name)
+
+
+def test_arrays_that_are_not_read_are_named(tmp_path: Path) -> None:
+    """Paths under a name of their own were no ids, without a word: rows were joined in order."""
+    np.savez(tmp_path / "a.npz", vectors=VECTORS, image_paths=np.array(list("abcd")))
+    with heard() as notes:
+        read_given(tmp_path / "a.npz")
+    assert len(notes) == 1 and "a.npz: not read: image_paths; ids are an array 'ids'" in notes[0]
 
 
 @pytest.mark.parametrize(
