@@ -559,6 +559,12 @@ def test_a_column_of_names_of_files_is_named(tmp_path: Path, ending: str) -> Non
     assert f"; if labels.csv names the classes, {remedy}" in done.stderr
 
 
+def test_a_column_of_several_images_in_a_cell_is_named(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    done = draft(tmp_path, 'object,images\nfox,"0.png;\n1.png"\n')
+    assert "a row for each image that a cell of its column 'images' names" in done.stderr
+
+
 def test_a_table_that_is_no_csv_is_named(tmp_path: Path) -> None:
     draw_classes(tmp_path / "photos")
     pd.DataFrame({"path": ["a.png"], "class": ["fox"]}).to_excel(tmp_path / "photos/labels.xlsx")

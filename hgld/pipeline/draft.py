@@ -30,7 +30,7 @@ from hgld.config import CollectOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.link_table import read_links
 from hgld.images import IMAGE_ENDINGS
-from hgld.sources.folder import collect
+from hgld.sources.folder import SEVERAL, collect
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 from hgld.template_files import open_templates
@@ -208,5 +208,11 @@ def _remedies(path: Path) -> list[str]:
             "path"
             for name, cells in columns.items()
             if 1 < len(cells) == len(names.keys() & {*cells})
+        ]
+        remedies = remedies or [
+            f"write a row for each image that a cell of its column '{name}' names, with a column "
+            "path (docs/bring-your-own-hierarchy.md, A table from elsewhere)"
+            for name, cells in columns.items()
+            if len(parts := SEVERAL.split(cells[0])) > 1 and parts[0] in names
         ]
     return remedies

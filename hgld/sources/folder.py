@@ -54,6 +54,7 @@ from hgld.tasks import say
 from hgld.words import count_text, nearest
 
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
+SEVERAL = re.compile(r"\s*[;,|\n]\s*")  # between the names of images in one cell
 SHOWN = 3  # faults of one kind named in an error
 FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # other splits: DyML only
 SPLIT_FOLDERS = {  # lower-case name of a folder -> split
@@ -238,8 +239,8 @@ def _read_sub_folders(source: Path) -> pd.DataFrame:
     firsts = {folders[0] for folders in parts if folders}
     if not firsts:
         raise InvalidData(
-            f"{source}: no image in a sub-folder; expected one folder a class, or set "
-            "source.labels_csv to the name of a CSV"
+            f"{source}: no image in a sub-folder; expected one folder a class, or a "
+            "CSV with a column path, which source.labels_csv names"
         )
     columns: dict[str, list[str]] = {"path": names}
     splits = {first: SPLIT_FOLDERS.get(first.casefold(), "") for first in firsts}
@@ -453,14 +454,19 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
 
 
 def _hint_at_twins(judged: pd.DataFrame, unlisted: "pd.Series[str]") -> pd.DataFrame:
-    """Add a hint to a missing file if the folder has one whose name looks almost the same."""
+    """Add a hint to a missing file whose name is almost that of one there, or has several."""
     # macOS writes names in decomposed form, Windows in any case, tables leave out the ending
     there = {_look(str(Path(path).with_suffix(""))).casefold(): path for path in unlisted}
     there |= {_look(path).casefold(): path for path in unlisted}
-    missing = judged.loc[judged["reason"] == "not in folder", ["path", "detail"]]
-    other = missing["path"].map(_look).str.casefold().map(there).dropna().astype("str")
-    hint = "; a file is there whose name looks almost the same: " + other.map(ascii)
-    return judged.assign(detail=judged["detail"].add(hint).fillna(judged["detail"]))
+
+    def hint(path: str) -> str:
+        if other := there.get(_look(path).casefold()):
+            return f"; a file is there whose name looks almost the same: {other!a}"
+        is_list = _look(SEVERAL.split(path)[0]).casefold() in there
+        return "; a cell with several images: write a row for each" if is_list else ""
+
+    hints = judged.loc[judged["reason"] == "not in folder", "path"].map(hint)
+    return judged.assign(detail=judged["detail"].add(hints).fillna(judged["detail"]))
 
 
 def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFrame:

@@ -450,6 +450,13 @@ def test_a_file_whose_name_has_other_capitals_or_an_ending_is_hinted_at(
     assert f"first {name} (no such file; labels.csv row 6; {hint}); images_dr" in " ".join(notes)
 
 
+def test_a_cell_with_several_images_is_hinted_at(context: StageContext) -> None:
+    folder = write_folder(context, 'path,class\n"birds/m1.jpg; birds/m2.jpg",mallard\n')
+    with heard() as notes:
+        collected(context, folder)
+    assert "row 2; a cell with several images: write a row for each)" in notes[0]
+
+
 def test_an_index_that_pandas_wrote_is_no_level(context: StageContext) -> None:
     folder = write_folder(context, "Unnamed: 0,path,class\n0,birds/m1.jpg,mallard\n")
     with pytest.raises(InvalidData, match="the column 'Unnamed: 0' is an index that pandas wrote"):
