@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from hgld.artifacts import atomic_path, size_of_file
+from hgld.artifacts import atomic_path, list_tree, size_of_file
 from hgld.config import EvaluateOptions, ModelOptions
 from hgld.errors import DamagedImage, InvalidData, UsageError
 from hgld.evaluate.embedded import STATE
@@ -24,10 +24,12 @@ from hgld.sources.tables import report_unread
 def photos_in(folder: Path) -> pd.DataFrame:
     """Return image_id and path of the photos below a folder, sorted; both are the path in it.
 
+    Hidden files are left out: macOS writes ._NAME.jpg beside photos on other disks.
+
     Raises:
         InvalidData: there are none.
     """
-    files = [*folder.rglob("*")]
+    files = list_tree(folder, hidden=False).files
     report_unread(folder, files)
     photos = (path for path in files if path.suffix.lower() in IMAGE_ENDINGS)
     paths = sorted(path.relative_to(folder).as_posix() for path in photos)

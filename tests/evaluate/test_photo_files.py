@@ -87,6 +87,13 @@ def test_photos_of_formats_that_are_not_read_are_reported(tmp_path: Path) -> Non
     ]
 
 
+def test_hidden_files_are_no_photos(tmp_path: Path) -> None:
+    for name in ("a.jpg", "._a.jpg", ".thumbnails/a.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert photos_in(tmp_path)["path"].tolist() == ["a.jpg"]
+
+
 def test_a_box_beyond_its_photo_embeds_what_the_photo_has(oxford: Path) -> None:
     photos, model = oxford / "jpg", model_of(oxford.parent)
     whole = photos_in(photos)[:2]
