@@ -602,6 +602,10 @@ def _print_measures(found: "FileResult") -> None:
             what = "another image" if found.open_set else "an image"
             have = "query has" if count == 1 else "queries have"
             typer.echo(f"{count:,} {have} not {what} of their {level} in the gallery")
+            # A column beside the levels, such as the name of a file, is taken for the finest one.
+            if count == result.queries and (above := found.levels[: found.levels.index(level)]):
+                words = " ".join(f"--level {name}" for name in above)
+                typer.echo(f"if {level} is no level: {words}")
     typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}   95 % interval")
     for name, mean in result.mean().items():
         of_queries = name in result.skipped

@@ -70,8 +70,8 @@ class Given:
         labels = None if self.labels is None else self.labels[chosen].reset_index(drop=True)
         return replace(self, vectors=np.asarray(self.vectors[chosen]), ids=ids, labels=labels)
 
-    def places(self, ids: np.ndarray, what: str) -> np.ndarray:
-        """Return the (n,) rows of these images."""
+    def places(self, ids: np.ndarray, what: str, remedy: str = "") -> np.ndarray:
+        """Return the (n,) rows of these images; an error has the remedy as its end."""
         if self.ids is None:
             raise InvalidData(
                 f"{self.path}: has no ids, so nobody can tell which image a row is; give .npz with "
@@ -84,6 +84,7 @@ class Given:
             raise InvalidData(
                 f"{self.path}: {len(lost)} of {len(ids)} images have no {what}, first {lost[0]}"
                 + (f"; its own ids are such as {known[0]}" if len(known) else "")
+                + remedy
             )
         return np.asarray(place)
 
@@ -116,7 +117,9 @@ class Given:
                 ids = known
             else:
                 listed = Given(path, np.empty((len(table), 0)), known)
-                levels = levels.iloc[listed.places(_as_listed(ids, column), f"label by {column}")]
+                remedy = "; a gallery image of no class has a row with empty levels"
+                own = _as_listed(ids, column)
+                levels = levels.iloc[listed.places(own, f"label by {column}", remedy)]
         if len(levels) != len(self):
             remedy = "name the column of these ids image_id" if self.ids is not None else (
                 "without ids they are joined by row; numpy.savez(FILE, vectors=VECTORS, ids=IDS) "

@@ -74,6 +74,13 @@ def test_measure_prints_the_metrics_of_embeddings(embeddings: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_measure_says_how_to_leave_out_a_column_that_is_no_level(embeddings: Path) -> None:
+    vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
+    pd.read_csv(labels).assign(file=[*"abcd"]).to_csv(labels, index=False)
+    text = hgld("evaluations", "measure", vectors, "--labels", labels).out
+    assert "\nif file is no level: --level kind --level place\n" in text
+
+
 def test_measure_reads_a_file_of_labels_once(
     embeddings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
