@@ -284,7 +284,7 @@ def _fill_merged(rows: Sequence[list[str]], merged: Iterable[tuple[int, int, int
     """
     for left, top, right, bottom in merged:
         text = "".join(rows[top - 1][left - 1 : left]) if top <= len(rows) else ""
-        for row in rows[top - 1 : bottom]:
+        for row in filter(any, rows[top - 1 : bottom]):  # a blank row in between stays blank
             row += [""] * (left - len(row))
             row[left - 1 : right] = [text] + [""] * (right - left)
 

@@ -422,10 +422,10 @@ def test_rows_below_the_size_that_a_workbook_declares_are_read(tmp_path: Path) -
 def test_merged_cells_decide_each_of_their_rows(tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     page, path = book.worksheets[0], tmp_path / "merged.xlsx"
-    for row in (HEADER, "keep,church,,so,Q1", ",,,,Q2", ",,,,Q4", "drop,,,,=odd"):
+    for row in (HEADER, "keep,church,,so,Q1", ",,,,Q2", "", ",,,,Q4", "drop,,,,=odd"):
         page.append([cell or None for cell in row.split(",")])
-    page["E5"].data_type = "s"
-    for cells in ("A2:A4", "B2:B4", "A5:B5", "D3:D4"):
+    page["E6"].data_type = "s"
+    for cells in ("A2:A5", "B2:B5", "A6:B6", "D3:D5"):
         page.merge_cells(cells)
     book.save(path)
     expected = [
