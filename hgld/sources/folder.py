@@ -36,7 +36,7 @@ from hgld.artifacts import (
 from hgld.artifacts.cells import ERRORS
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
-from hgld.images import IMAGE_ENDINGS
+from hgld.images import IMAGE_ENDINGS, UNREAD_ENDINGS
 from hgld.sources.exclusion import leave_out
 from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import (
@@ -435,12 +435,14 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
     first = places.groupby(rows["path"]).transform("first")
     in_file = f"{file} " + places
     in_row = pd.Series(faults, rows.index) + "; " + in_file
+    unread = rows["path"].str.lower().str.endswith((*UNREAD_ENDINGS,))
     checks = (
         ("duplicate", rows["path"].duplicated(), f"again in {file}, first in " + first),
         ("empty label", rows[finest] == "", f"no {finest} in {file} " + places),
         # a change of a hidden file would not be noticed
         ("hidden", rows["path"].str.contains(r"(?:^|/)\."), "a dot begins its name; " + in_file),
         ("not in folder", np.array(sizes) < 0, in_row),
+        ("unknown format", unread, "convert it to JPEG; " + in_file),
     )
     splits = rows.get("split", pd.Series("", index=rows.index, dtype="str")).replace("", "train")
     judged = pd.DataFrame({"path": rows["path"], "split": splits, "size_bytes": sizes})

@@ -485,6 +485,15 @@ def test_photos_of_formats_that_are_not_read_are_reported(context: StageContext)
     assert said in notes
 
 
+def test_a_row_of_a_photo_that_is_not_read_is_dropped(context: StageContext) -> None:
+    folder = write_folder(context, LABELS + "birds/4.HEIC,Anseriformes,Anatidae,teal,train,\n")
+    (folder / "birds/4.HEIC").write_bytes(b"x")
+    _, images, _, dropped = collected(context, folder)
+    assert "birds/4.HEIC" not in set(images["path"])
+    row = f"convert it to JPEG; labels.csv row {LABELS.count(chr(10)) + 1}"
+    assert dropped[["reason", "detail"]].to_numpy().tolist() == [["unknown format", row]]
+
+
 def sub_folders(context: StageContext, *files: str) -> tuple[StageContext, Path]:
     """A folder of these files without a CSV, and the context of a pipeline that names none."""
     folder = context.source.folder
