@@ -439,11 +439,6 @@ def _describe_sample(
     if len(by_suffix) < len(members):
         raise InvalidData(f"{name}: a member stands twice; give each sample its own key")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
-    image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
-    dotted = next((s for s in by_suffix if s.rpartition(".")[2] in IMAGES), "")
-    if image is None and (dotted or text or label or not rules.skip_unlabelled):
-        why = f"; names end at the first dot, which leaves the suffix '{dotted}': give --last-dot"
-        raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
     known = _parse(_read_text(reader, tar.name, text, name), name, bool(levels)) if text else {}
     several = [level for level in levels if isinstance(known.get(level), list | dict)]
     if several:
@@ -453,6 +448,11 @@ def _describe_sample(
     if label and (not levels or (rules.hierarchy and not path[0])):
         path = [_class_of(_read_text(reader, tar.name, label, name), name)]
     unlabelled = not path or not all(path)
+    image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
+    dotted = next((s for s in by_suffix if s.rpartition(".")[2] in IMAGES), "")
+    if image is None and (dotted or not (unlabelled and rules.skip_unlabelled)):
+        why = f"; names end at the first dot, which leaves the suffix '{dotted}': give --last-dot"
+        raise InvalidData(f"{name}: no image ({', '.join(IMAGES)}){why if dotted else ''}")
     if unlabelled and not rules.skip_unlabelled:
         has = f"; its JSON has {some_of([*known], 5)}" if known else ""
         raise InvalidData(f"{name}: no class; expected {rules.wanted}{has}; --skip-unlabelled "

@@ -379,12 +379,12 @@ def test_samples_whose_image_is_damaged_are_left_out_and_listed(tmp_path: Path) 
 
 
 def test_a_sample_without_a_class_needs_no_image(tmp_path: Path) -> None:
-    write_tar(tmp_path / "x-0.tar", "LICENSE.txt a.jpg a.cls b.png c.jpg c.cls")
+    write_tar(tmp_path / "x-0.tar", "LICENSE.txt a.jpg a.cls b.png c.jpg c.cls info.json", b"{}")
     with pytest.raises(InvalidData, match=r"x-0\.tar: key LICENSE: no image"):
         index_shards(tmp_path)
     index = index_shards(tmp_path, skip_unlabelled=True)  # b.png is no image
     assert [*index["key"]] == ["a", "c"]
-    assert [*pd.read_csv(tmp_path / "index_dropped.csv")["key"]] == ["LICENSE", "b"]
+    assert [*pd.read_csv(tmp_path / "index_dropped.csv")["key"]] == ["LICENSE", "b", "info"]
     verify_shards(tmp_path)
 
 
