@@ -372,9 +372,10 @@ def test_folders_below_the_classes_are_named(tmp_path: Path) -> None:
     assert "6 images in folders below those of the classes, first train/food/" in done.stderr
 
 
-def test_a_column_of_paths_of_another_name_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "./"])
+def test_a_column_of_paths_of_another_name_is_named(before: str, tmp_path: Path) -> None:
     draw_classes(tmp_path / "photos")
-    done = draft(tmp_path, "photo,class\n" + rows("fox", "cat"))
+    done = draft(tmp_path, f"photo,class\n{before}" + rows("fox", "cat"))
     assert done.returncode == 0
     assert "; if labels.csv names the classes, rename its column 'photo' path\n" in done.stderr
 

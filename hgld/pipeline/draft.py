@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -167,10 +168,11 @@ def _find_csv(folder: Path) -> str:
     names = sorted(path.name for path in folder.glob("[!.]*.csv"))
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
+        files = [path.relative_to(folder) for path in list_tree(folder, hidden=False).files]
         advice = "".join(
             f"; if {name} names the classes, {remedy}"
             for name in names
-            for remedy in _remedies(folder / name)
+            for remedy in _remedies(folder / name, files)
         )
         noted = f"{folder}: {', '.join(names)}: no column path, so the sub-folders are the classes"
         say(noted + advice)
@@ -191,13 +193,17 @@ def _find_csv(folder: Path) -> str:
     return "labels.csv" if "labels.csv" in found else next(iter(found), "")
 
 
-def _remedies(path: Path) -> list[str]:
+def _remedies(path: Path, files: Sequence[Path]) -> list[str]:
     """Say what to do with each column of a CSV, even a faulty one, that names images."""
     rows: list[dict[str, str]] = []
     with suppress(csv.Error), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = list(islice(csv.DictReader(file), FIRST))
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ()) if name}
-    files = [file.relative_to(path.parent) for file in list_tree(path.parent, hidden=False).files]
+    # Path: ./a.jpg is a.jpg
+    columns = {
+        name: [str(Path(row[name] or "")) for row in rows]
+        for name in (rows[0] if rows else ())
+        if name
+    }
     images = [file for file in files if file.suffix.lower() in IMAGE_ENDINGS]
     paths = {str(file) for file in files}
     remedies = [f"rename its column '{name}' path" for name in columns if columns[name][0] in paths]
