@@ -452,9 +452,11 @@ class _Planned:
         planned = self.plan.rows(self.epoch)
         needed = set(planned.ravel().tolist())
         urls = self.rows["shard"].map(self.locations)
-        numbers = defaultdict[tuple[str, str], list[int]](list)  # rows may be of one photo
+        numbers = dict[tuple[str, str], int]()
+        others = defaultdict[tuple[str, str], list[int]](list)  # further rows of one photo, rare
         for number, place in enumerate(zip(urls, self.rows["key"], strict=True)):
-            numbers[place].append(number)
+            if numbers.setdefault(place, number) != number:
+                others[place].append(number)
         more: dict[str, list[Any]] = {}
         if IMAGE_CRC32 in self.rows:
             more[CRC32] = self.rows[IMAGE_CRC32].tolist()
@@ -471,7 +473,7 @@ class _Planned:
                         f"the shards end before batch {step} is whole; index them again"
                     )
                 place = sample["__url__"], sample["__key__"]
-                for number in needed.intersection(numbers.get(place, ())):
+                for number in needed.intersection([numbers.get(place, -1), *others.get(place, ())]):
                     own = {name: column[number] for name, column in more.items()}
                     held[number] = {**sample, **own}
             yield step, [held[number] for number in wanted], list(labels[wanted])
