@@ -301,6 +301,21 @@ def test_a_draft_evaluates_on_the_split_that_is_not_trained_on(tmp_path: Path, s
     assert (evaluate.query, evaluate.gallery) == (split, split)
 
 
+@pytest.mark.parametrize("test", [True, False])
+def test_a_draft_holds_out_classes_of_a_training_folder_beside_test_images_without_class(
+    tmp_path: Path, test: bool
+) -> None:
+    for name in "abcd":
+        (tmp_path / "photos/train" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / f"photos/train/{name}/1.png")
+    if test:
+        (tmp_path / "photos/test").mkdir()
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos/test/1.png")
+    hgld(tmp_path, "new", "photos", code=0)
+    done = hgld(tmp_path, "collect", "photos.toml", code=0)
+    assert "train: 2 classes, 2 images; evaluation: 2 classes, 2 images" in done.stderr
+
+
 def test_a_draft_counts_names_that_become_one_value_once(tmp_path: Path) -> None:
     classes = ["Elk", "elk", "red fox", "red_fox", "oak", "oak"]
     assert draft(tmp_path, "path,class\n" + rows(*classes)).returncode == 0

@@ -92,7 +92,9 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
     _warn_of_twins(rows, levels, source / file)
-    has_splits = "split" in rows and bool((rows["split"] != "").any())
+    # Images that are all for training are not split: test images are often without a class.
+    splits_named = rows.loc[rows[levels[-1]] != ""].get("split", pd.Series(dtype="str"))
+    has_splits = not splits_named.isin(["", "train"]).all()
     for name in ("evaluation_share", "evaluation_classes", "validation_share"):
         if has_splits and getattr(options, name):
             raise UsageError(
@@ -139,7 +141,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
             f"{count_text(len(other), 'row')} of {file} put an image into another class than a row "
             f"above, first {other.index[0]}; the row above counts"
         )
-    empty = _empty_folders(source, rows["path"], has_splits) if not file else unlisted[:0]
+    empty = _empty_folders(source, rows["path"], "split" in rows) if not file else unlisted[:0]
     if len(images):
         named = {*rows[levels[-1]], *(PurePosixPath(path).name.strip() for path in empty["path"])}
         lost = named - {""} - set(taken[levels[-1]])
