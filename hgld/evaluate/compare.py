@@ -182,7 +182,7 @@ def compare(
                 f"{b.folder}: the class of {name} is {other!r}, but {one!r} in {a.folder}; measure "
                 "both on the same images, with their ids"
             )
-    if len(a.protocol["levels"]) != len(b.protocol["levels"]):
+    if a.given is None and len(a.protocol["levels"]) != len(b.protocol["levels"]):
         counts = [", ".join(side.protocol["levels"]) for side in (a, b)]
         raise InvalidData(f"A was measured on other levels ({counts[0]}) than B ({counts[1]})")
     pairs = pair_seeds(a.models, b.models)
@@ -326,7 +326,8 @@ def _remarks(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
     """Yield what was not measured alike, and which variation the intervals do not include."""
     for what in ("name", "query", "gallery", "gallery_images", "levels"):
         one, other = a.protocol.get(what), b.protocol.get(what)
-        if one != other:
+        # a CSV that a script wrote may lack them
+        if one != other and (a.given is None or (one and other)):
             yield f"not measured alike: {what} is {one} in A, {other} in B"
     one, other = (side.protocol.get("precision", "float32") for side in (a, b))
     if one != other:

@@ -82,9 +82,14 @@ class FileResult:
         }
 
     def per_query(self) -> pd.DataFrame:
-        """Return one row for each query: id, class, and a column for each metric."""
+        """Return one row for each query: id, class, a column for each metric, and the protocol.
+
+        The protocol (``gallery_images``, ``levels``) is in each row, so that two files that were
+        not measured alike can be told apart.
+        """
         columns = {name: values.numpy() for name, values in self.result.per_query.items()}
-        return pd.DataFrame({"image_id": self.ids, "class": self.classes, **columns})
+        protocol = {"gallery_images": self.result.gallery, "levels": " > ".join(self.levels)}
+        return pd.DataFrame({"image_id": self.ids, "class": self.classes, **columns, **protocol})
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from hgld.config import default_work
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.words import nearest
 
+PROTOCOL = ("gallery_images", "levels")  # of the CSV of a measurement; optional
+
 
 @dataclass(frozen=True)
 class MeasuredRun:
@@ -151,18 +153,20 @@ def read_measured(path: Path) -> MeasuredRun:
         InvalidData: the file has other columns, a cell that is no number, or an image twice.
     """
     header = read_header(path, ("image_id", "class"))
-    metrics = tuple(name for name in header if name not in ("image_id", "class"))
+    texts = ["image_id", "class", *(name for name in PROTOCOL if name in header)]
+    metrics = tuple(name for name in header if name not in texts)
     if not metrics:
         raise InvalidData(f"{path}: holds no metric; `hgld evaluations measure --out` writes it")
-    columns: dict[str, ColumnType] = {"image_id": "text", "class": "text"}
+    columns: dict[str, ColumnType] = dict.fromkeys(texts, "text")
     table = read_csv(path, columns | dict.fromkeys(metrics, "optional float"))
     twice = table["image_id"][table["image_id"].duplicated()]
     if len(twice):
         raise InvalidData(f"{path}: the image {twice.iloc[0]} is there twice")
     means = {n: None if np.isnan(mean := table[n].mean()) else float(mean) for n in metrics}
-    rows = table.melt(["image_id", "class"], var_name="metric").assign(model=path.stem)
+    rows = table.melt(["image_id", "class"], [*metrics], "metric").assign(model=path.stem)
     # no model of the pipeline is known to have seen the classes: the bootstrap draws them
-    protocol = {"levels": [], "classes": {"trained_on": 0}}
+    protocol: dict[str, Any] = {"levels": [], "classes": {"trained_on": 0}}
+    protocol |= {name: ", ".join(table[name].unique()) for name in texts[2:]}
     return MeasuredRun(path, path.stem, {path.stem: {}}, protocol, metrics, means, rows)
 
 
