@@ -145,7 +145,8 @@ def read_values(
     if cleared:
         say(
             f"{sheet.name}: the decision is cleared in {count_text(len(cleared), 'row')}, the "
-            f"first is row {cleared[0]}; it holds: write unsure to open the value again"
+            f"first is row {cleared[0]}; the one in force stays: write unsure to open the value "
+            "again"
         )
     if foreign:
         say(

@@ -318,8 +318,8 @@ def test_a_decision_that_is_cleared_holds_and_is_reported(tmp_path: Path) -> Non
         assert short(apply(tmp_path, f"{HEADER},base\n,,,,Q1,{base}\n", before)) == []
     (note,) = notes
     assert note.endswith(
-        "the decision is cleared in 1 row, the first is row 2; it holds: write unsure to open the "
-        "value again"
+        "the decision is cleared in 1 row, the first is row 2; the one in force stays: write "
+        "unsure to open the value again"
     )
 
 
