@@ -24,7 +24,10 @@ def main() -> None:
             f"hgld: names of files are read as {sys.getfilesystemencoding()}; set PYTHONUTF8=1"
         )
     if "OMP_WAIT_POLICY" not in os.environ:
-        busy = os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
+        try:
+            busy = os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1)
+        except OSError:  # without /proc
+            busy = False
         os.environ.setdefault("GOMP_SPINCOUNT", BUSY_SPINS if busy else SPINS)
     try:
         from hgld import cli
