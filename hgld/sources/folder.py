@@ -435,12 +435,12 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
     sizes, faults = zip(*(size_of_file(source / path) for path in rows["path"]), strict=True)
     places = pd.Series(rows.index, index=rows.index)
     first = places.groupby(rows["path"]).transform("first")
-    in_file = f"{file} " + places
+    in_file = f"{file} ".lstrip() + places
     in_row = pd.Series(faults, rows.index) + "; " + in_file
     unread = rows["path"].str.lower().str.endswith((*UNREAD_ENDINGS,))
     checks = (
         ("duplicate", rows["path"].duplicated(), f"again in {file}, first in " + first),
-        ("empty label", rows[finest] == "", f"no {finest} in {file} " + places),
+        ("empty label", rows[finest] == "", f"no {finest} in " + in_file),
         # a change of a hidden file would not be noticed
         ("hidden", rows["path"].str.contains(r"(?:^|/)\."), "a dot begins its name; " + in_file),
         ("not in folder", np.array(sizes) < 0, in_row),

@@ -512,6 +512,7 @@ def test_without_a_csv_the_first_folder_is_the_class(context: StageContext) -> N
     assert landmarks["name"].tolist() == ["elk", "red fox"]
     assert sorted(images["image_id"]) == ["elk/c.png", "red fox/a.jpg", "red fox/x/b.jpg"]
     assert dropped[["image_id", "reason"]].to_numpy().tolist() == [["d.jpg", "empty label"]]
+    assert dropped["detail"].tolist() == ["no class in file d.jpg"]
 
 
 def test_a_class_has_its_composed_name_and_its_files_keep_theirs(context: StageContext) -> None:
