@@ -180,12 +180,10 @@ def _find_csv(folder: Path) -> str:
         raise InvalidData(
             f"{folder}: {', '.join(found)} have a column path; name the CSV of labels labels.csv"
         )
-    tables = sorted(
-        path.name
-        for path in folder.glob("[!.]*")
-        if path.suffix.lower() in (".json", ".ods", ".parquet", ".tsv", ".xls", ".xlsx")
-    )
-    if tables and not found:
+    others = (".json", ".ods", ".parquet", ".tsv", ".xls", ".xlsx")
+    if not found and (
+        tables := sorted(p.name for p in folder.glob("[!.]*") if p.suffix.lower() in others)
+    ):
         say(
             f"{folder}: {', '.join(tables)}: not read; to give the classes by a table, save it as "
             "CSV in UTF-8, with a column path and one for each level, coarse to fine"

@@ -120,7 +120,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
         splits = dict(zip(names, split_classes(names, options, groups), strict=True))
         # dropped rows, too: an excluded image may be of a class that is held out
         judged["split"] = rows[levels[-1]].map(splits).fillna(judged["split"]).astype("str")
-        images["split"] = judged["split"][is_taken]  # a column of more rows would add them
+        images["split"] = judged["split"]
     if len(images):
         say(describe_splits(images))
     unnamed = judged[judged["reason"] == "empty label"]
