@@ -274,15 +274,20 @@ def add_comment(runner: Runner, key: str, text: str, who: str) -> None:
     """Append a comment on a value.
 
     Raises:
-        UsageError: the sheet has no such value, or the text is empty.
+        UsageError: there is no such value, or the text is empty.
     """
-    known = value_keys(read_clusters(runner)).tolist()
-    if key not in known:
-        raise UsageError(f"no value {key} in clusters.csv{nearest(key, known)}")
+    require_value(runner, key)
     if not text.strip():
         raise UsageError("a comment needs a text")
     with runner.hold_labels():
         _comment(runner, [(key, text)], who)
+
+
+def require_value(runner: Runner, key: str) -> None:
+    """Raise UsageError if no value has this key."""
+    known = value_keys(read_clusters(runner)).tolist()
+    if key not in known:
+        raise UsageError(f"no value {key} in clusters.csv{nearest(key, known)}")
 
 
 def _comment(runner: Runner, said: Sequence[tuple[str, str]], who: str) -> None:

@@ -387,7 +387,7 @@ def show_comments(
 
     A comment decides nothing. It is signed, dated and kept in comments.csv of the labels folder.
     """
-    from hgld.cli.review_actions import add_comment
+    from hgld.cli.review_actions import add_comment, require_value
     from hgld.cli.review_pages import read_threads
 
     if text is not None and key is None:
@@ -396,6 +396,9 @@ def show_comments(
     if text is not None and key is not None:
         add_comment(runner, key, text, name_to_sign(runner.workspace))
     threads = read_threads(runner)
+    if key is not None and key not in threads:
+        require_value(runner, key)
+        typer.echo(f"no comment on {key}", err=True)
     shown = {name: said for name, said in threads.items() if key in (None, name)}
     if as_json:
         names = ("who", "when", "text")

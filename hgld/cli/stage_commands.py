@@ -301,8 +301,9 @@ def _review(
     port: Port = PORT,
 ) -> None:
     runner = call.open()
-    if not apply and (sheets or dry_run):
-        given = f"{sheets[0]}: a sheet is" if sheets else "--dry-run: sheets are"
+    if not apply and (sheets or dry_run or yes):
+        flag = "--dry-run" if dry_run else "--yes"
+        given = f"{sheets[0]}: a sheet is" if sheets else f"{flag}: sheets are"
         raise UsageError(f"{given} only read with --apply")
     if accept_sure is not None and (dry_run or not 0 < accept_sure <= 1):
         wanted = "expected a probability above 0 and at most 1, as 0.95, without --dry-run"

@@ -12,6 +12,7 @@ import re
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -290,11 +291,13 @@ def _fill_merged(rows: Sequence[list[str]], merged: Iterable[tuple[int, int, int
 
 
 def _text(cell: object) -> str:
-    """Return a cell as displayed; integers without a decimal point."""
+    """Return a cell as text; integers without a decimal point, days without a time."""
     if cell is None:
         return ""
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
+    if isinstance(cell, datetime) and cell.time() == time.min:
+        return cell.date().isoformat()
     return ESCAPED.sub(lambda code: chr(int(code[1], 16)), str(cell))
 
 

@@ -107,10 +107,11 @@ def read_values(
     rows = [_completed(row, sheet.columns, values.get(row["key"])) for row in sheet.rows]
     reading = Reading(faults=_key_faults(rows, values))
     outdated, cleared, foreign = 0, list[int](), list[int]()
+    known = {old.id for one in values.values() for old in one.history}
     for row in rows:
         value, base = values.get(row["key"]), Base.parse(row["base"])
         spoilt = row.damaged(EDITABLE) + (_mismatch(row, base, value) if value else [])
-        if value and not {old.id for old in value.history}.issuperset(base.heads):
+        if not known.issuperset(base.heads):
             foreign.append(row.number)
         found: WantedDecision | str | None = _untouched(row, value, kinds)
         if found is None and base and hash_cells(row.cells) == base.cells:

@@ -295,6 +295,21 @@ def test_a_sheet_without_apply_is_a_usage_error(desk: Path) -> None:
     assert "mine.csv: a sheet is only read with --apply" in done.err
 
 
+@pytest.mark.parametrize("flag", ["--yes", "--dry-run"])
+def test_a_flag_of_apply_without_it_is_a_usage_error(desk: Path, flag: str) -> None:
+    done = hgld(desk, "review", flag, code=2)
+    assert f"{flag}: sheets are only read with --apply" in done.err
+
+
+def test_comments_of_a_key_that_has_none_are_answered_in_a_line(desk: Path) -> None:
+    hgld(desk, "reviews", "comments", "pub", "--add", "a sign?")
+    assert "pub" in hgld(desk, "reviews", "comments", "pub").out
+    done = hgld(desk, "reviews", "comments", "inn")
+    assert (done.out, done.err) == ("", "no comment on inn\n")
+    done = hgld(desk, "reviews", "comments", "chapell", code=2)
+    assert "no value chapell in clusters.csv; did you mean 'chapel'?" in done.err
+
+
 def test_a_faulty_sheet_is_refused_as_a_whole_with_exit_code_3(desk: Path) -> None:
     says = decide(desk, {"inn": "drop", "pub": "chruch", "lake": "see"}, code=3).err
     assert "2 faults, nothing was applied" in says and "did you mean 'church'?" in says

@@ -4,6 +4,7 @@ import csv
 import io
 import zipfile
 from collections.abc import Callable, Sequence
+from datetime import date, datetime, time
 from functools import reduce
 from pathlib import Path
 
@@ -334,6 +335,14 @@ def test_a_row_from_decisions_that_the_file_lacks_is_reported(tmp_path: Path) ->
     )
 
 
+def test_a_row_from_the_decision_on_a_former_label_is_of_this_folder(tmp_path: Path) -> None:
+    before = decisions(("kirk", "label", "keep", "church", "human-made", "2026-01-02", ""))
+    base = base_of("Q1", Decided(before).heads("Q1", "kirk"), 1)  # the label is "chapel" now
+    with heard() as notes:
+        new = short(apply(tmp_path, f"{HEADER},base\nkeep,lake,,,Q1,{base}\n", before))
+    assert (new, notes) == ([["Q1", "keep", "lake", "natural", ""]], [])
+
+
 def test_windows_1252_is_read_with_a_note(tmp_path: Path) -> None:
     text = f"{HEADER}\nkeep,church,,caf\u00e9 \u2013 \u201cyes\u201d,Q1\n"
     new, notes = notes_of(tmp_path, text.encode("cp1252"))
@@ -435,6 +444,18 @@ def test_merged_cells_decide_each_of_their_rows(tmp_path: Path) -> None:
         ["Q4", "keep", "church", "human-made", ""],
     ]
     assert short(apply_paths([path])) == expected
+
+
+def test_a_day_of_a_workbook_has_no_time(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    page, path = book.worksheets[0], tmp_path / "days.xlsx"
+    days = [date(2026, 3, 4), datetime(2026, 3, 4, 17, 30), time(17, 30)]
+    page.append(HEADER.split(","))
+    for number, day in enumerate(days):
+        page.append(["drop", None, None, day, ["Q1", "Q2", "Q4"][number]])
+    book.save(path)
+    whys = apply_paths([path])["why"].tolist()
+    assert whys == ["2026-03-04", "2026-03-04 17:30:00", "17:30:00"]
 
 
 def test_a_formula_is_read_by_its_value_and_refused_without_one(tmp_path: Path) -> None:
