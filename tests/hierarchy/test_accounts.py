@@ -1,6 +1,3 @@
-import pytest
-
-from hgld.errors import HgldError
 from hgld.hierarchy.scrape.answers import WikiClass
 from hgld.hierarchy.scrape.endings import REASONS, Accounts
 from hgld.hierarchy.scrape.route import Ending
@@ -41,15 +38,3 @@ def test_every_line_fits_80_columns_beside_the_head_of_a_note() -> None:
     lines = found.describe(classes, "hgld scrape ... --retry misses asks again").splitlines()
     assert len(lines) == 1 + len(REASONS) + 4
     assert [line for line in lines if len(line) > 64] == []
-
-
-def test_landmarks_that_do_not_add_up_stop_the_stage() -> None:
-    found = accounts(Ending(), Ending(reason="no_item"))
-    found.require_all(2)
-    with pytest.raises(HgldError, match="3 landmarks came in, but these came out: 1 ok, 1 no_item"):
-        found.require_all(3)
-
-
-def test_a_status_that_does_not_exist_stops_the_stage() -> None:
-    with pytest.raises(HgldError, match="1 lost"):
-        accounts(Ending(reason="lost")).require_all(1)

@@ -298,5 +298,5 @@ def test_a_client_has_the_manners_of_the_pipeline() -> None:
         contact="a@example.org", requests_per_second=2, maxlag=1, answer_timeout=7
     )
     with ApiClient(options) as client:
-        found = client.pacer.requests_per_second, client.maxlag, client.answer_timeout_s
-    assert found == (2, 1, 7)
+        assert client.pacer.requests_per_second == 2
+        assert (client.options.maxlag, client.options.answer_timeout) == (1, 7)

@@ -14,7 +14,7 @@ from hgld.config import ScrapeOptions, SourceOptions, StageContext, ToyOptions
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape import dump_pages
 from hgld.hierarchy.scrape.dump import read_dump, read_entities
-from hgld.hierarchy.scrape.dump_pages import read_rows, table_name, text_of
+from hgld.hierarchy.scrape.dump_pages import describe_table, read_rows, text_of
 from hgld.hierarchy.scrape.stand_in import stand_in
 from hgld.hierarchy.scrape.wikimedia import scrape
 from hgld.sources.toy.wiki import describe_wiki
@@ -224,7 +224,7 @@ def test_a_dump_without_revisions_gives_revision_0(dumps: Dumps) -> None:
 
 def test_texts_that_look_like_rows_are_texts(tmp_path: Path, document: Document) -> None:
     page = write_dumps(document, tmp_path)["page"]
-    assert table_name(page) == "page"
+    assert describe_table(page)[0] == "page"
     rows = list(read_rows(page, ("page_title", "page_id"), "x"))
     assert (text_of(rows[-2][0]), rows[-2][1]) == (DECOY, b"2")
     assert len(rows) == len(document["pages"]) + len(document["redirects"]) + 3
@@ -304,7 +304,7 @@ def test_a_file_that_is_cut_short_is_told(ending: str, tmp_path: Path, document:
 def test_files_that_are_no_dumps_are_told(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("<html>404</html>")
     with pytest.raises(InvalidData, match="no CREATE TABLE in it"):
-        table_name(tmp_path / "x")
+        describe_table(tmp_path / "x")
     with pytest.raises(InvalidData, match="expected a JSON dump of Wikidata"):
         list(read_entities(tmp_path / "x", set(), "x"))
     (tmp_path / "cut.sql").write_text(

@@ -134,7 +134,25 @@ def read_pages(document: Mapping[str, Any], titles: Sequence[str]) -> dict[str, 
     """
     if document.get("batchcomplete") is not True:
         return {}
-    return _read_each(lambda page, _: _read_page(page), answered_pages(document, titles), titles)
+
+    def read(page: Mapping[str, Any], _: str) -> Page:
+        title = page["title"]
+        if "loop" in page:
+            return Page(reason="redirect_loop", detail=_text(page["loop"]))
+        if "iw" in page:
+            return Page(reason="bad_url", detail=f"a page of another wiki ({_text(page['iw'])})")
+        if _flag(page, "invalid") or _flag(page, "special"):
+            return Page(reason="bad_url", detail=_text(page.get("invalidreason", title)))
+        if _flag(page, "missing"):
+            return Page(reason="no_page", detail=f"'{title}' does not exist")
+        if not _whole(page["pageid"]) or "revisions" in page:
+            raise ValueError  # no page, or the answer to a question that does not ask for the item
+        if "wikibase_item" in (properties := _map(page.get("pageprops", {}))):
+            return Page(_item_id(properties["wikibase_item"]))
+        softly = SOFT_REDIRECTS in {_text(one["title"]) for one in page.get("categories", [])}
+        return Page("", "no_item", f"'{title}' has no Wikidata item", softly)
+
+    return _read_each(read, answered_pages(document, titles), titles)
 
 
 def answered_pages(
@@ -179,11 +197,24 @@ def read_items(
         item_ids: what was asked.
         statements_of: property whose statements are read.
     """
-    return _read_each(
-        lambda entity, asked: _read_item(entity, asked, statements_of),
-        document.get("entities"),
-        item_ids,
-    )
+
+    def read(entity: Mapping[str, Any], asked: str) -> Item:
+        item_id = _require_id(entity, asked)
+        if _is_missing(entity):
+            return Item("")
+        claims = _map(entity["claims"])
+        for name, some in claims.items():
+            if any(claim["mainsnak"]["property"] != name for claim in some):
+                raise ValueError
+        topic = Item("topic", statements=_read_statements(claims, "P301")).best
+        return Item(
+            item_id,
+            _whole(entity["lastrevid"]),
+            _read_statements(claims, statements_of),
+            topic[0].class_id if topic else "",
+        )
+
+    return _read_each(read, document.get("entities"), item_ids)
 
 
 def read_classes(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[str, WikiClass]:
@@ -191,7 +222,13 @@ def read_classes(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[
 
     English, else the one for all languages, else another English, else the id itself.
     """
-    return _read_each(_read_class, document.get("entities"), class_ids)
+
+    def read(entity: Mapping[str, Any], asked: str) -> WikiClass:
+        class_id, labels = _require_id(entity, asked), _read_labels(entity, asked)
+        named = [labels[language] for language in LANGUAGES if language in labels]
+        return WikiClass(class_id, next(iter(named), class_id))
+
+    return _read_each(read, document.get("entities"), class_ids)
 
 
 def read_labels(document: Mapping[str, Any], class_ids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -209,11 +246,26 @@ def read_named_items(
         item_ids: what was asked.
         properties: those whose statements are read.
     """
-    return _read_each(
-        lambda entity, asked: _read_named(entity, asked, properties),
-        document.get("entities"),
-        item_ids,
-    )
+
+    def read(entity: Mapping[str, Any], asked: str) -> NamedItem:
+        item_id = _require_id(entity, asked)
+        if _is_missing(entity):
+            return NamedItem("")
+        claims, found = _map(entity["claims"]), []
+        for name in properties:
+            best = Item("", statements=_read_statements(claims, name)).best
+            found += [[name, s.class_id, _text(claims[name][s.order].get("id", ""))] for s in best]
+        return NamedItem(
+            item_id,
+            _whole(entity["lastrevid"]),
+            {code: _text(one["value"]) for code, one in _map(entity["labels"]).items()},
+            {code: _text(one["value"]) for code, one in _map(entity["descriptions"]).items()},
+            {c: [_text(a["value"]) for a in some] for c, some in _map(entity["aliases"]).items()},
+            [_text(link["title"]) for link in _map(entity["sitelinks"]).values()],
+            found,
+        )
+
+    return _read_each(read, document.get("entities"), item_ids)
 
 
 def read_found(document: Mapping[str, Any], keys: Sequence[str]) -> dict[str, LookUp]:
@@ -280,11 +332,8 @@ def judge_item(item: Item) -> str:
         return "no_p31"
     if item.best:
         return ""
-    return (
-        "only_deprecated"
-        if all(s.rank == "deprecated" for s in item.statements)
-        else "unknown_value"
-    )
+    ranks = {statement.rank for statement in item.statements}
+    return "only_deprecated" if ranks == {"deprecated"} else "unknown_value"
 
 
 def _read_each(
@@ -331,41 +380,6 @@ def _flag(page: Mapping[str, Any], name: str) -> bool:
     return value
 
 
-def _read_page(page: Mapping[str, Any]) -> Page:
-    title = page["title"]
-    if "loop" in page:
-        return Page(reason="redirect_loop", detail=_text(page["loop"]))
-    if "iw" in page:
-        return Page(reason="bad_url", detail=f"a page of another wiki ({_text(page['iw'])})")
-    if _flag(page, "invalid") or _flag(page, "special"):
-        return Page(reason="bad_url", detail=_text(page.get("invalidreason", title)))
-    if _flag(page, "missing"):
-        return Page(reason="no_page", detail=f"'{title}' does not exist")
-    if not _whole(page["pageid"]) or "revisions" in page:
-        raise ValueError  # no page, or the answer to a question that does not ask for the item
-    if "wikibase_item" in (properties := _map(page.get("pageprops", {}))):
-        return Page(_item_id(properties["wikibase_item"]))
-    softly = SOFT_REDIRECTS in {_text(one["title"]) for one in page.get("categories", [])}
-    return Page("", "no_item", f"'{title}' has no Wikidata item", softly)
-
-
-def _read_item(entity: Mapping[str, Any], asked: str, statements_of: str) -> Item:
-    item_id = _require_id(entity, asked)
-    if _is_missing(entity):
-        return Item("")
-    claims = _map(entity["claims"])
-    for name, some in claims.items():
-        if any(claim["mainsnak"]["property"] != name for claim in some):
-            raise ValueError
-    topic = Item("topic", statements=_read_statements(claims, "P301")).best
-    return Item(
-        item_id,
-        _whole(entity["lastrevid"]),
-        _read_statements(claims, statements_of),
-        topic[0].class_id if topic else "",
-    )
-
-
 def _require_id(entity: Mapping[str, Any], asked: str) -> str:
     """The entity's id; if it is not the asked one, the entity has to say that it was merged."""
     item_id = _item_id(entity["id"])
@@ -381,18 +395,17 @@ def _is_missing(entity: Mapping[str, Any]) -> bool:
 
 
 def _read_statements(claims: Mapping[str, Any], name: str) -> tuple[Statement, ...]:
-    return tuple(_read_statement(i, claim) for i, claim in enumerate(claims.get(name, [])))
-
-
-def _read_statement(order: int, claim: Mapping[str, Any]) -> Statement:
-    qualifiers = {
-        name: [_value(snak) for snak in snaks]
-        for name, snaks in _map(claim.get("qualifiers", {})).items()
-    }
-    text = json.dumps(qualifiers, sort_keys=True, ensure_ascii=False)
-    if claim["rank"] not in RANKS:
-        raise ValueError
-    return Statement(order, _target(claim["mainsnak"]), claim["rank"], text)
+    found = []
+    for order, claim in enumerate(claims.get(name, [])):
+        qualifiers = {
+            qualifier: [_value(snak) for snak in snaks]
+            for qualifier, snaks in _map(claim.get("qualifiers", {})).items()
+        }
+        text = json.dumps(qualifiers, sort_keys=True, ensure_ascii=False)
+        if claim["rank"] not in RANKS:
+            raise ValueError
+        found.append(Statement(order, _target(claim["mainsnak"]), claim["rank"], text))
+    return tuple(found)
 
 
 def _value(snak: Mapping[str, Any]) -> Any:
@@ -412,31 +425,6 @@ def _target(snak: Mapping[str, Any]) -> str:
     if value["entity-type"] != "item" or value.get("id", by_number) != by_number:
         raise ValueError
     return _item_id(by_number)
-
-
-def _read_named(entity: Mapping[str, Any], asked: str, properties: Sequence[str]) -> NamedItem:
-    item_id = _require_id(entity, asked)
-    if _is_missing(entity):
-        return NamedItem("")
-    claims, found = _map(entity["claims"]), []
-    for name in properties:
-        best = Item("", statements=_read_statements(claims, name)).best
-        found += [[name, s.class_id, _text(claims[name][s.order].get("id", ""))] for s in best]
-    return NamedItem(
-        item_id,
-        _whole(entity["lastrevid"]),
-        {code: _text(one["value"]) for code, one in _map(entity["labels"]).items()},
-        {code: _text(one["value"]) for code, one in _map(entity["descriptions"]).items()},
-        {c: [_text(a["value"]) for a in some] for c, some in _map(entity["aliases"]).items()},
-        [_text(link["title"]) for link in _map(entity["sitelinks"]).values()],
-        found,
-    )
-
-
-def _read_class(entity: Mapping[str, Any], asked: str) -> WikiClass:
-    class_id, labels = _require_id(entity, asked), _read_labels(entity, asked)
-    named = [labels[language] for language in LANGUAGES if language in labels]
-    return WikiClass(class_id, next(iter(named), class_id))
 
 
 def _read_labels(entity: Mapping[str, Any], asked: str) -> dict[str, str]:

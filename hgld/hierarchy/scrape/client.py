@@ -97,8 +97,7 @@ class ApiClient:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.maxlag = options.maxlag
-        self.answer_timeout_s = options.answer_timeout
+        self.options = options
         self.sleep = sleep
         self.clock = clock
         self.pacer = Pacer(options.requests_per_second, clock=clock)
@@ -131,23 +130,20 @@ class ApiClient:
             Resumable: a single key that the server does not account for, however often asked.
         """
         if len(keys) == 1:
-            return self._insist(keys, ask, read)
+            for tries in range(1, FAILURES_BEFORE_SPLIT + 1):
+                if found := _attempt(keys, ask, read):
+                    return found
+                self.sleep(pause_before(tries, 0.0))
+            raise Resumable(
+                f"the server answers, but not for '{keys[0]}' (it is left out, or damaged); what "
+                "is finished is kept, run the same command again later"
+            )
         found = _attempt(keys, ask, read)
         left = [key for key in keys if key not in found]
         half = len(left) if found else (len(left) + 1) // 2
         for part in (left[:half], left[half:]):
             found |= self.fetch_batch(part, ask, read) if part else {}
         return found
-
-    def _insist(self, keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
-        for tries in range(1, FAILURES_BEFORE_SPLIT + 1):
-            if found := _attempt(keys, ask, read):
-                return found
-            self.sleep(pause_before(tries, 0.0))
-        raise Resumable(
-            f"the server answers, but not for '{keys[0]}' (it is left out, or damaged); what is "
-            "finished is kept, run the same command again later"
-        )
 
     def ask(
         self, url: str, action: str, parameters: Mapping[str, str], may_split: bool = False
@@ -164,7 +160,6 @@ class ApiClient:
         tries, choked, since = 0, 0, self.clock()
         while (answer := self._send(url, action, parameters)).kind != "ok":
             tries += 1
-            self._settle(answer, url)
             self._pause(answer, url, tries, self.clock() - since)
             choked += answer.heavy
             if may_split and choked >= FAILURES_BEFORE_SPLIT:
@@ -216,7 +211,7 @@ class ApiClient:
         """Return the answer to one request, and its body; no redirect is followed."""
         proxies = DIRECTLY if on_this_machine(url) else None
         options = {"timeout": TIMEOUT_S, "allow_redirects": False, "stream": True, **more}
-        with self.session.deadline(self.answer_timeout_s):
+        with self.session.deadline(self.options.answer_timeout):
             response = self.session.request(method, url, proxies=proxies, **options)
             body = read_all(response, most_bytes)
         return response, body
@@ -224,7 +219,7 @@ class ApiClient:
     def _send(self, url: str, action: str, parameters: Mapping[str, str]) -> Answer:
         """Send one request when it may be sent, and classify its answer."""
         self._take_turn(url)
-        lag = {"maxlag": str(self.maxlag)} if self.maxlag else {}
+        lag = {"maxlag": str(self.options.maxlag)} if self.options.maxlag else {}
         try:
             question = {"action": action, "format": "json", "formatversion": "2"}
             response, body = self._request(
@@ -248,8 +243,8 @@ class ApiClient:
         self._hold_back(url, answer.pause_s or 0.0)
         return answer
 
-    def _settle(self, answer: Answer, url: str) -> None:
-        """Raise where asking the same again makes no sense; count the failures in a row."""
+    def _pause(self, answer: Answer, url: str, tries: int, waited_s: float) -> None:
+        """Wait before the same is asked again; raise if that makes no sense."""
         if answer.kind == "split":
             raise TooMuchAsked(answer.code)
         if answer.kind == "fatal":
@@ -262,23 +257,20 @@ class ApiClient:
             )
         if answer.kind == "wait":
             self.pacer.slow_down()
-            return
-        self.failures += 1
-        if self.failures >= FAILURES_BEFORE_FIRST_ANSWER and url not in self.reached:
-            raise Resumable(
-                f"{url}: {answer.reason}, {self.failures} times and never an answer; check the "
-                "network and the URL, then run the same command again"
-            )
-        if self.failures >= FAILURES_BEFORE_STOP:
-            raise Resumable(
-                f"{url}: {answer.reason}, {self.failures} times in a row; "
-                "what is finished is kept, run the same command again later"
-            )
-
-    def _pause(self, answer: Answer, url: str, tries: int, waited_s: float) -> None:
-        waits = answer.kind == "wait"
-        asked_s = answer.pause_s if answer.pause_s is not None else WAIT_S if waits else 0.0
-        pause = pause_before(tries if waits else self.failures, asked_s)
+            pause = pause_before(tries, WAIT_S if answer.pause_s is None else pause_s)
+        else:
+            self.failures += 1
+            if self.failures >= FAILURES_BEFORE_FIRST_ANSWER and url not in self.reached:
+                raise Resumable(
+                    f"{url}: {answer.reason}, {self.failures} times and never an answer; check the "
+                    "network and the URL, then run the same command again"
+                )
+            if self.failures >= FAILURES_BEFORE_STOP:
+                raise Resumable(
+                    f"{url}: {answer.reason}, {self.failures} times in a row; "
+                    "what is finished is kept, run the same command again later"
+                )
+            pause = pause_before(self.failures, pause_s)
         busy = f" (busy for {duration_text(waited_s)})" if waited_s > 60 else ""
         reason = answer.reason.rstrip(".") + busy
         say(f"{urlsplit(url).hostname}: {reason}; attempt {tries + 1} in {pause:.0f} s")

@@ -52,7 +52,7 @@ QUESTIONS: Mapping[type[Fact], tuple[Mapping[str, str], Read[Any]]] = {
     WikiClass: (CLASSES, read_classes),
 }
 AT_ONCE = 1000  # titles that are looked up together
-FROM_DEEPEST: tuple[type[Page] | type[Redirect] | type[Item], ...] = (Item, Redirect, Page)
+FROM_DEEPEST: tuple[type[Fact], ...] = (Item, Redirect, Page)
 Ask = Callable[[type[Fact], Sequence[str]], Mapping[str, Fact]]
 Thing = TypeVar("Thing")
 
@@ -121,15 +121,10 @@ class Crawl:
             self.facts.preload(some)
             for title in some:
                 yield from self._advance(title)
-            while kind := self._next(FROM_DEEPEST, self.batch_size):
-                yield from self._answer(kind)
-        while kind := self._next(FROM_DEEPEST[::-1], 1):
-            yield from self._answer(kind)
-
-    def _next(
-        self, kinds: Sequence[type[Page] | type[Redirect] | type[Item]], least: int
-    ) -> type[Fact] | None:
-        return next((kind for kind in kinds if len(self._waiting[kind]) >= least), None)
+            while full := [k for k in FROM_DEEPEST if len(self._waiting[k]) >= self.batch_size]:
+                yield from self._answer(full[0])
+        while left := [kind for kind in FROM_DEEPEST if self._waiting[kind]]:
+            yield from self._answer(left[-1])
 
     def _answer(self, kind: type[Fact]) -> Iterator[str]:
         """Ask for one batch and lead on those who waited for it."""

@@ -130,7 +130,15 @@ def read_dump(
             "Wikidata (latest-all.json.bz2 or .gz as it is)"
         )
     titles = sorted({title_of_url(url) or "" for url in landmarks["commons_url"]} - {""})
-    with open_store(context.state / "dump.sqlite", _which(options)) as store:
+    # Other files, or newer ones, are read from the start.
+    names = ("dump_items", "dump_pages", "dump_redirects", "dump_entities")
+    paths: list[Path] = [path for name in names if (path := getattr(options, name)) is not None]
+    for path in paths:
+        if not path.is_file():
+            raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
+    facts = [(path.name, path.stat()) for path in paths]
+    dumps = DUMPS + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
+    with open_store(context.state / "dump.sqlite", dumps) as store:
         new = set(titles) - store.load(Page, titles).keys()
         if new:
             store.add(read_dumped_pages(new, options))
@@ -145,21 +153,11 @@ def read_dump(
             if not items and len(known) == len(used):
                 break
             _learn_entities(entities, items, used - known.keys(), store, reading)
-        facts = Facts(store)
-        accounts, instance_of, misses = settle(landmarks, facts, known, options.follow_topics)
+        accounts, instance_of, misses = settle(
+            landmarks, Facts(store), known, options.follow_topics
+        )
     say(accounts.describe(known, UNTOLD))
     return instance_of, misses
-
-
-def _which(options: ScrapeOptions) -> str:
-    """Key of the facts in the store; other files, or newer ones, are read from the start."""
-    names = ("dump_items", "dump_pages", "dump_redirects", "dump_entities")
-    paths: list[Path] = [path for name in names if (path := getattr(options, name)) is not None]
-    for path in paths:
-        if not path.is_file():
-            raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
-    facts = [(path.name, path.stat()) for path in paths]
-    return DUMPS + " ".join(f"{name}:{f.st_size}:{f.st_mtime_ns}" for name, f in facts)
 
 
 def _learn_entities(

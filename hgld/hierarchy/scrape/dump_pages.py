@@ -19,7 +19,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -53,8 +52,15 @@ def read_blocks(path: Path, label: str) -> Iterator[bytes]:
     if not path.is_file():
         raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
     steps = path.stat().st_size // MB + 1
-    with path.open("rb") as raw, _opened(raw) as file, _explained(path):
-        yield from filter(None, track(_blocks(path, raw, file), label, steps))
+    try:
+        with path.open("rb") as raw, _opened(raw) as file:
+            yield from filter(None, track(_blocks(path, raw, file), label, steps))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InvalidData(f"{path}: is cut short or damaged ({error}); download it again") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise InvalidData(f"{path}: is damaged ({error}); download it again") from None
 
 
 def _blocks(path: Path, raw: IO[bytes], file: IO[bytes]) -> Iterator[bytes]:
@@ -85,34 +91,13 @@ def _opened(raw: IO[bytes]) -> IO[bytes]:
     return raw
 
 
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidData(f"{path}: is cut short or damaged ({error}); download it again") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise InvalidData(f"{path}: is damaged ({error}); download it again") from None
-
-
-def table_name(path: Path) -> str:
-    """The table that a dump holds.
-
-    Raises:
-        InvalidData: no such file, or no SQL dump.
-    """
-    return _describe(path)[0]
-
-
 def read_rows(path: Path, columns: Sequence[str], label: str) -> Iterator[tuple[bytes, ...]]:
     """The cells of the named columns, as written in the dump, row by row; see ``text_of``.
 
     Raises:
         InvalidData: no such file or column, a row that is cut.
     """
-    table, there = _describe(path)
+    table, there = describe_table(path)
     for name in columns:
         if name not in there:
             raise InvalidData(
@@ -149,8 +134,12 @@ def text_of(cell: bytes) -> str:
     return _ESCAPED.sub(lambda m: _ESCAPES.get(m[1], m[1]), text) if "\\" in text else text
 
 
-def _describe(path: Path) -> tuple[str, list[str]]:
-    """Name and columns of the dump's table."""
+def describe_table(path: Path) -> tuple[str, list[str]]:
+    """Name and columns of the dump's table.
+
+    Raises:
+        InvalidData: no such file, or no SQL dump.
+    """
     head = next(read_blocks(path, "Head"), b"")
     found = _TABLE.search(head)
     if found is None:
@@ -204,7 +193,17 @@ def _find_pages(
     for _ in range(MOST_MOVES):
         here = _page_ids(new, options.dump_pages)
         ids |= here
-        targets = _targets(here, options.dump_redirects) if options.dump_redirects else {}
+        targets = {}
+        if options.dump_redirects:
+            title_of = {page_id: title for title, page_id in here.items()}
+            columns = ("rd_from", "rd_namespace", "rd_title")
+            targets = {
+                title_of[page_id]: "Category:" + text_of(cell).replace("_", " ")
+                for page_id, namespace, cell in read_rows(
+                    options.dump_redirects, columns, "Redirects"
+                )
+                if page_id in title_of and namespace == CATEGORY
+            }
         moved |= targets
         new = set(targets.values()) - ids.keys() - titles
         if not new:
@@ -226,22 +225,12 @@ def _page_ids(titles: set[str], path: Path) -> dict[str, bytes]:
     return found
 
 
-def _targets(ids: Mapping[str, bytes], path: Path) -> dict[str, str]:
-    title_of = {page_id: title for title, page_id in ids.items()}
-    columns = ("rd_from", "rd_namespace", "rd_title")
-    return {
-        title_of[page_id]: "Category:" + text_of(cell).replace("_", " ")
-        for page_id, namespace, cell in read_rows(path, columns, "Redirects")
-        if page_id in title_of and namespace == CATEGORY
-    }
-
-
 def _find_items(
     titles: set[str], ids: Mapping[str, bytes], options: ScrapeOptions
 ) -> dict[str, str]:
     path = options.dump_items
     assert path is not None
-    table = table_name(path)
+    table, _ = describe_table(path)
     if table == "wb_items_per_site":
         columns = ("ips_site_id", "ips_item_id", "ips_site_page")
         pairs = (

@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from hgld.artifacts import table_of
-from hgld.errors import HgldError
 from hgld.hierarchy.scrape.answers import WikiClass
 from hgld.hierarchy.scrape.crawl import AT_ONCE, follow_all, in_parts
 from hgld.hierarchy.scrape.route import Ending
@@ -47,20 +46,6 @@ class Accounts:
         if not ending.reason:
             self.over_topic += ending.over_topic
             self.over_redirects += ending.hops > 0
-
-    def require_all(self, landmarks: int) -> None:
-        """See that every landmark has one status and no other than those that there are.
-
-        Raises:
-            HgldError: one was lost or counted twice.
-        """
-        odd = self.statuses.keys() - REASONS.keys() - {OK}
-        if odd or self.statuses.total() != landmarks:
-            found = ", ".join(f"{count:,} {name}" for name, count in self.statuses.items())
-            raise HgldError(
-                f"scrape: {landmarks:,} landmarks came in, but these came out: {found or 'none'}; "
-                "this is a fault of hgld"
-            )
 
     def describe(self, classes: Mapping[str, WikiClass], advice: str = "") -> str:
         """Number of landmarks with labels, and why the others have none, a line a reason.
@@ -138,7 +123,7 @@ def settle(
             ]
         for name, part in parts.items():
             part.append(table_of(name, rows[name]))
-    accounts.require_all(len(landmarks))
+    assert accounts.statuses.total() == len(landmarks), "landmarks in = landmarks out"
     instance_of, misses = (
         pd.concat(part or [table_of(name, [])], ignore_index=True) for name, part in parts.items()
     )

@@ -19,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import records, table_of
+from hgld.artifacts import BY_LANDMARK, records, table_of
 from hgld.config import ScrapeOptions, StageContext
 from hgld.hierarchy.scrape.answers import (
     LANGUAGES,
@@ -164,24 +164,6 @@ def ask_lookups(
     return Wikidata(client, options, path, ask, read_found, LookUp, batch_size=1)
 
 
-def ask_items(
-    client: ApiClient,
-    options: ScrapeOptions,
-    folder: Path,
-    languages: Sequence[str],
-    properties: Sequence[str],
-) -> Wikidata[NamedItem]:
-    """Return what is known of items, kept in a folder: names in some languages, statements."""
-    question = {
-        "props": "info|labels|descriptions|aliases|claims|sitelinks",
-        "languages": "|".join(dict.fromkeys((*languages, "mul"))),
-        "sitefilter": "|".join(wiki_of(language) for language in languages),
-    }
-    read = partial(read_named_items, properties=properties)
-    path = folder / f"items_{'_'.join((*languages, *properties))}.json"
-    return Wikidata(client, options, path, question, read, NamedItem)
-
-
 @contextmanager
 def open_items(
     options: ScrapeOptions,
@@ -202,16 +184,21 @@ def open_items(
     Raises:
         UsageError: without a dump, ``scrape.contact`` is not set.
     """
+    wikis = [wiki_of(language) for language in languages]
     if options.dump_entities is not None:
-        wikis = [wiki_of(language) for language in languages]
         items = DumpedItems(options.dump_entities, languages, wikis, properties)
         yield DumpedLookUps(items), items
         return
+    question = {
+        "props": "info|labels|descriptions|aliases|claims|sitelinks",
+        "languages": "|".join(dict.fromkeys((*languages, "mul"))),
+        "sitefilter": "|".join(wikis),
+    }
+    read = partial(read_named_items, properties=properties)
+    path = folder / f"items_{'_'.join((*languages, *properties))}.json"
     with ApiClient(options) as client:
-        yield (
-            ask_lookups(client, options, folder, most),
-            ask_items(client, options, folder, languages, properties),
-        )
+        named = Wikidata(client, options, path, question, read, NamedItem)
+        yield ask_lookups(client, options, folder, most), named
 
 
 def scrape_items(
@@ -246,7 +233,7 @@ def scrape_items(
     rows = [
         {
             **UNKNOWN,
-            **{name: row[name] for name in ("split", "landmark_id", "item_id")},
+            **{name: row[name] for name in (*BY_LANDMARK, "item_id")},
             "revision": graph[row["item_id"]].revision,
             "order": order,
             "class_id": graph[above].item_id or above,
@@ -256,8 +243,8 @@ def scrape_items(
         for order, above in enumerate(graph[row["item_id"]].above)
     ]
     found = table_of("instance_of", rows)
-    key = ["split", "landmark_id"]
-    by_item = pd.MultiIndex.from_frame(landmarks[key]).isin(pd.MultiIndex.from_frame(found[key]))
+    keys, with_values = (pd.MultiIndex.from_frame(t[BY_LANDMARK]) for t in (landmarks, found))
+    by_item = keys.isin(with_values)
     named, misses = read_names(landmarks[~by_item], options=options, context=context)
     properties = " or ".join(options.properties)
     say(

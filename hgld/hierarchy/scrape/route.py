@@ -164,18 +164,13 @@ def follow(title: str, known: Known, follow_topics: bool = True) -> Ending | Nex
         way.append(redirect.target)
         if again or len(way) > MOST_HOPS + 1:
             return Ending(reason="redirect_loop", detail=" > ".join(way))
+    via = f"{' > '.join(way)}: " if len(way) > 1 else ""
     if page.reason:
-        return Ending(reason=page.reason, detail=_via(way) + page.detail, hops=len(way) - 1)
-    return _follow_item(page.item_id, known, way, follow_topics)
-
-
-def _follow_item(
-    item_id: str, known: Known, way: Sequence[str], follow_topics: bool
-) -> Ending | NextQuestion:
-    item = known.get(Item, item_id)
+        return Ending(reason=page.reason, detail=via + page.detail, hops=len(way) - 1)
+    item = known.get(Item, page.item_id)
     if item is None:
-        return NextQuestion(Item, item_id)
-    hops, detail = len(way) - 1, f"{_via(way)}item {item_id}"
+        return NextQuestion(Item, page.item_id)
+    hops, detail = len(way) - 1, f"{via}item {page.item_id}"
     over_topic = item.is_category and follow_topics
     if over_topic:
         detail += f", topic {item.topic_id}" if item.topic_id else ", no topic (P301)"
@@ -186,8 +181,3 @@ def _follow_item(
             return Ending(topic, "category_without_topic", detail, hops)
         item = topic
     return Ending(item, judge_item(item), detail, hops, over_topic)
-
-
-def _via(way: Sequence[str]) -> str:
-    """The soft redirects on the way, before a detail."""
-    return f"{' > '.join(way)}: " if len(way) > 1 else ""

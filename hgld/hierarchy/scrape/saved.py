@@ -14,7 +14,8 @@ value where classes have no pages at all.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,8 +89,11 @@ def read_page(path: Path, row: str) -> SavedPage:
         detail = f"{path.name} has more than {LARGEST_PAGE >> 20} MB"
         return SavedPage("", (from_name,), reason="not_a_page", detail=detail)
     data = _as_utf8(path.read_bytes())
-    page = _parse(data)
-    if page is None:
+    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, huge_tree=True)
+    page: html.HtmlElement | None = None
+    with suppress(etree.ParserError, ValueError):  # empty, or not text at all
+        page = html.document_fromstring(data, parser=parser)
+    if page is None or not page.xpath("//body//*"):
         return SavedPage("", (from_name,), reason="not_a_page", detail=f"{path.name} is no HTML")
     title = _title(page, data)
     led_here = page.xpath("//*[contains(@class, 'mw-redirectedfrom')]//a")  # by hard redirects
@@ -104,10 +108,24 @@ def read_page(path: Path, row: str) -> SavedPage:
     named = tuple(value for value in values if value.casefold() not in NO_VALUES)
     boxes = page.xpath("//div[contains(@class, 'category-redirect-header')]//a/@href")
     redirect = next(filter(None, map(_title_at, boxes)), "")
+    # The page's own link to its item; links in the infobox may lead to values' items.
+    urls = page.xpath("//*[@id='t-wikibase']//a/@href")
+    items = (re.search(r"wikidata\.org/.*\b(Q[1-9]\d*)\b", url) for url in urls)
+    item_id = next((match[1] for match in items if match), "")
     if named or redirect:
-        return SavedPage(title, names, _item_id(page), named, "" if named else redirect)
-    reason, detail = _why_none(page, path.name, boxed, row, values)
-    return SavedPage(title, names, _item_id(page), reason=reason, detail=detail)
+        return SavedPage(title, names, item_id, named, "" if named else redirect)
+    missed = partial(SavedPage, title, names, item_id)
+    if page.xpath("//*[contains(concat(' ', @class, ' '), ' noarticletext ')]"):
+        return missed(reason="no_page", detail=f"{path.name} says that the page does not exist")
+    if not boxed:
+        return missed(reason="no_infobox", detail=f"{path.name} has no Wikidata infobox")
+    if values:
+        return missed(reason="unknown_value", detail=f"{path.name}: {'; '.join(values)}")
+    language = page.get("lang") or "en"
+    hint = (
+        "" if language.startswith("en") else f"; the page is in '{language}', see scrape.html_row"
+    )
+    return missed(reason="no_p31", detail=f"{path.name} has no row '{row}'{hint}")
 
 
 def _as_utf8(data: bytes) -> bytes:
@@ -119,15 +137,6 @@ def _as_utf8(data: bytes) -> bytes:
         return data
     except UnicodeDecodeError:
         return data.decode("cp1252", "replace").encode()
-
-
-def _parse(data: bytes) -> html.HtmlElement | None:
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, huge_tree=True)
-    try:
-        page = html.document_fromstring(data, parser=parser)
-    except (etree.ParserError, ValueError):  # empty, or not text at all
-        return None
-    return page if page.xpath("//body//*") else None
 
 
 def _title(page: html.HtmlElement, data: bytes) -> str:
@@ -151,13 +160,6 @@ def _title_at(url: str) -> str:
     return as_stored(title) if title else ""
 
 
-def _item_id(page: html.HtmlElement) -> str:
-    """The item by the page's own link to it; links in the infobox may lead to values' items."""
-    urls = page.xpath("//*[@id='t-wikibase']//a/@href")
-    found = (re.search(r"wikidata\.org/.*\b(Q[1-9]\d*)\b", url) for url in urls)
-    return next((match[1] for match in found if match), "")
-
-
 def _values(head: html.HtmlElement) -> Iterator[str]:
     """The values beside a row's head: items of a list, else the texts between line breaks."""
     for cell in head.itersiblings("td"):
@@ -174,23 +176,6 @@ def _text(element: html.HtmlElement) -> str:
     unseen = "ancestor-or-self::*[contains(translate(@style, ' ', ''), 'display:none')]"
     parts = element.xpath(f".//text()[not(parent::*[{hidden} or {unseen}])]")
     return "".join(str(part) for part in parts)
-
-
-def _why_none(
-    page: html.HtmlElement, name: str, boxed: bool, row: str, values: tuple[str, ...]
-) -> tuple[str, str]:
-    """Why the page has no value, as reason and detail."""
-    if page.xpath("//*[contains(concat(' ', @class, ' '), ' noarticletext ')]"):
-        return "no_page", f"{name} says that the page does not exist"
-    if not boxed:
-        return "no_infobox", f"{name} has no Wikidata infobox"
-    if values:
-        return "unknown_value", f"{name}: {'; '.join(values)}"
-    language = page.get("lang") or "en"
-    hint = (
-        "" if language.startswith("en") else f"; the page is in '{language}', see scrape.html_row"
-    )
-    return "no_p31", f"{name} has no row '{row}'{hint}"
 
 
 def read_given(
@@ -286,7 +271,7 @@ def read_saved(
         UsageError: ``scrape.html_folder`` is not set.
         InvalidData: there is no such folder, or no page in it.
     """
-    pages = _by_title(_read_all(options))
+    pages = _read_pages(options)
     values: list[dict[str, object]] = []
     misses: list[dict[str, object]] = []
     for landmark in records(landmarks):
@@ -306,7 +291,8 @@ def read_saved(
     return table_of("instance_of", values), table_of("misses", misses)
 
 
-def _read_all(options: ScrapeOptions) -> list[SavedPage]:
+def _read_pages(options: ScrapeOptions) -> Mapping[str, SavedPage]:
+    """The pages by title: what a page says itself goes before what leads to it or names it."""
     folder = options.html_folder
     if folder is None:
         raise UsageError(
@@ -323,20 +309,10 @@ def _read_all(options: ScrapeOptions) -> list[SavedPage]:
             files.append(path)
     if not files:
         raise InvalidData(f"{folder}: no page in it; expected files such as 'Category:X.html'")
-    return [read_page(path, options.html_row) for path in track(sorted(files), "Pages", len(files))]
-
-
-def _by_title(pages: Iterable[SavedPage]) -> Mapping[str, SavedPage]:
-    """The pages by title: what a page says itself goes before what leads to it or names it."""
-    pages = list(pages)
-    found: dict[str, SavedPage] = {}
-    for page in pages:
-        if page.title:
-            found.setdefault(page.title, page)
-    for page in pages:
-        for title in page.other_titles:
-            found.setdefault(title, page)
-    return found
+    tracked = track(sorted(files), "Pages", len(files))
+    pages = [read_page(path, options.html_row) for path in tracked][::-1]  # the first one counts
+    found = {title: page for page in pages for title in page.other_titles[::-1]}
+    return found | {page.title: page for page in pages if page.title}
 
 
 def _find(url: str, pages: Mapping[str, SavedPage]) -> SavedPage:

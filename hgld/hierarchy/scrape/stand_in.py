@@ -1,16 +1,15 @@
 """A small server on this machine that answers as Commons and Wikidata do, from ``wiki.json``.
 
-It serves the two actions that the scrape needs, ``query`` with page properties, categories, texts
-and redirects and ``wbgetentities``, with their title normalisation, limits and errors, so that the
-real client runs without a network. It refuses callers without a proper User-Agent, as Wikimedia
-does.
+It serves the two actions that the scrape needs, in the form in which it asks: POST requests of
+``query`` with page properties, categories, texts and redirects and of ``wbgetentities`` with ids,
+with their title normalisation, limits and errors, so that the real client runs without a network.
+It refuses callers without a proper User-Agent, as Wikimedia does.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -57,11 +56,6 @@ class Wiki:
         self.redirects: Mapping[str, str] = document["redirects"]
         self.entities: Mapping[str, Any] = document["entities"]
 
-    @cached_property
-    def item_of(self) -> dict[str, str]:
-        """Title of a page -> id of the item whose sitelink leads to it."""
-        return {t: page["item"] for t, page in self.pages.items() if "item" in page}
-
     def answer(self, site: str, parameters: Parameters) -> Answer:
         """The answer of a wiki's API to the parameters of one request."""
         action = parameters.get("action", "help")
@@ -72,10 +66,9 @@ class Wiki:
         return _error("badvalue", f'Unrecognized value for parameter "action": {action}.')
 
     def _query(self, parameters: Parameters) -> Answer:
-        titles = _values(parameters, "titles")
+        titles = list(dict.fromkeys(parameters["titles"].split("|")))
         if len(titles) > LIMIT:
             return _too_many("titles")
-        modern = parameters.get("formatversion") == "2"
         normal = {title: as_stored(title) for title in titles}
         named = {title for title in normal.values() if not fault_of_title(title)}
         moved = {}
@@ -85,14 +78,13 @@ class Wiki:
         query: Answer = {}
         changes = [(a, b) for a, b in normal.items() if a != b]
         if changes:
-            more = {"fromencoded": False} if modern else {}
-            query["normalized"] = [{**more, "from": a, "to": b} for a, b in changes]
+            query["normalized"] = [{"fromencoded": False, "from": a, "to": b} for a, b in changes]
         if moved:
             query["redirects"] = [{"from": a, "to": b} for a, b in moved.items()]
-        if ends:
-            props = parameters.get("prop", "").split("|")
-            query["pages"] = _as_pages([self._page(title, props) for title in ends], modern)
-        return {"batchcomplete": True if modern else "", **({"query": query} if query else {})}
+        props = parameters["prop"].split("|")
+        pages = [self._page(title, props) for title in ends]
+        query["pages"] = sorted(pages, key=lambda page: page.get("pageid", 0))
+        return {"batchcomplete": True, "query": query}
 
     def _page(self, title: str, props: list[str]) -> Answer:
         if reason := fault_of_title(title):
@@ -112,37 +104,21 @@ class Wiki:
         return found
 
     def _entities(self, parameters: Parameters) -> Answer:
-        ids, titles = _values(parameters, "ids"), _values(parameters, "titles")
-        if not ids and not (titles and parameters.get("sites")):
-            return _error("param-missing", 'Either provide the Item "ids" or pairs of "sites" and '
-                          '"titles" for corresponding page')  # fmt: skip
-        for name, values in (("ids", ids), ("titles", titles)):
-            if len(values) > LIMIT:
-                return _too_many(name)
+        ids = list(dict.fromkeys(parameters["ids"].split("|")))
+        if len(ids) > LIMIT:
+            return _too_many("ids")
         for entity_id in ids:
             if not re.fullmatch(r"Q[1-9]\d*", entity_id):
                 info = f'Could not find an entity with the ID "{entity_id}".'
                 return _error("no-such-entity", info, id=entity_id)
         found = {entity_id: self._entity(entity_id, parameters) for entity_id in ids}
-        return {"entities": {**self._by_title(titles, parameters), **found}, "success": 1}
-
-    def _by_title(self, titles: list[str], parameters: Parameters) -> Answer:
-        """Entities by sitelink; hardly any normalisation, as the real module."""
-        found: Answer = {}
-        for title in titles:
-            entity_id = self.item_of.get(title.replace("_", " ").strip())
-            if entity_id:
-                found[entity_id] = self._entity(entity_id, parameters)
-            else:
-                missing = {"site": parameters["sites"], "title": title, "missing": ""}
-                found[str(-1 - sum(key.startswith("-") for key in found))] = missing
-        return found
+        return {"entities": found, "success": 1}
 
     def _entity(self, entity_id: str, parameters: Parameters) -> Answer:
         entity = self.entities.get(entity_id)
         if entity is None:
             return {"id": entity_id, "missing": ""}
-        props = parameters.get("props", "claims|labels|sitelinks").split("|")
+        props = parameters["props"].split("|")
         kept = {"type", "id"} | (set(props) & {"claims", "labels", "sitelinks"})
         if "info" in props:
             kept |= {"pageid", "ns", "title", "lastrevid", "modified"}
@@ -151,27 +127,6 @@ class Wiki:
             wanted = parameters["languages"].split("|")
             answer["labels"] = {k: v for k, v in answer["labels"].items() if k in wanted}
         return answer
-
-
-def _values(parameters: Parameters, name: str) -> list[str]:
-    """The values of a multi-valued parameter; U+001F in front makes it the separator."""
-    text = parameters.get(name, "")
-    if not text:
-        return []
-    values = text[1:].split("\x1f") if text.startswith("\x1f") else text.split("|")
-    return list(dict.fromkeys(values))
-
-
-def _as_pages(pages: list[Answer], modern: bool) -> list[Answer] | Answer:
-    """A list, or in the old format a map by page id, negative where there is none."""
-    pages = sorted(pages, key=lambda page: page.get("pageid", 0))
-    if modern:
-        return pages
-    flags = {"missing", "invalid"}
-    return {
-        str(page.get("pageid", -1 - i)): {k: "" if k in flags else v for k, v in page.items()}
-        for i, page in enumerate(pages)
-    }
 
 
 def _error(code: str, info: str, **more: object) -> Answer:
@@ -197,16 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60  # an idle connection is closed
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
-        self._reply(b"")
-
-    def do_POST(self) -> None:
-        self._reply(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Stay quiet: standard error belongs to the progress."""
 
-    def _reply(self, body: bytes) -> None:
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if not PROPER_USER_AGENT.match(self.headers.get("User-Agent", "")):
             self._send(403, TURNED_AWAY.encode(), "text/plain; charset=utf-8")
             return

@@ -122,23 +122,25 @@ class FactStore:
                 raise sqlite3.DatabaseError("is damaged")
             known = [name for name, _ in rows]
             if known != [about]:
-                self._require_no_other(" ".join(known).partition(" (version")[0], server)
+                before = " ".join(known).partition(" (version")[0]
+                if before not in ("", server) and before.startswith(DUMPS):
+                    say(
+                        f"{self._path}: the dumps are not those of before; they are read from the "
+                        "start"
+                    )
+                elif before not in ("", server) and not any(
+                    on_this_machine(f"//{host}") for host in before.split()
+                ):
+                    raise UsageError(
+                        f"{self._path}: holds what {before} said, and now {server} is to be "
+                        "asked; give --work another folder, or delete the file to start the "
+                        "scrape over"
+                    )
                 self._connection.execute("DELETE FROM facts")
                 self._connection.execute("DELETE FROM about")
                 self._connection.execute(
                     "INSERT INTO about VALUES (?, ?)", (about, _digest("about", "", about))
                 )
-
-    def _require_no_other(self, known: str, server: str) -> None:
-        if known in ("", server):
-            return
-        if known.startswith(DUMPS):
-            say(f"{self._path}: the dumps are not those of before; they are read from the start")
-        elif not any(on_this_machine(f"//{host}") for host in known.split()):
-            raise UsageError(
-                f"{self._path}: holds what {known} said, and now {server} is to be asked; give "
-                "--work another folder, or delete the file to start the scrape over"
-            )
 
 
 @contextmanager

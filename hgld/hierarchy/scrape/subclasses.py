@@ -120,21 +120,18 @@ class Wikidata(Generic[Known]):
         for batch in track(batches, "Asking Wikidata", len(batches)):
             new = self.client.fetch_batch(batch, self.ask, self.read)
             self.known |= new
-            self._append({class_id: asdict(facts) for class_id, facts in new.items()})
+            classes = {class_id: asdict(facts) for class_id, facts in new.items()}
+            document = {"server": self.server, "sha256": _sha256(classes), "classes": classes}
+            line = json.dumps(document, ensure_ascii=False).encode()
+            line = b"\n" + line if self._length else line
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with named_in_errors(self.path), self.path.open("ab") as file:
+                file.truncate(self._length)  # after the intact batches
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            self._length += len(line)
         return {class_id: self.known[class_id] for class_id in class_ids}
-
-    def _append(self, classes: Mapping[str, Any]) -> None:
-        """Write a batch to the disk after the intact ones."""
-        document = {"server": self.server, "sha256": _sha256(classes), "classes": classes}
-        line = json.dumps(document, ensure_ascii=False).encode()
-        line = b"\n" + line if self._length else line
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with named_in_errors(self.path), self.path.open("ab") as file:
-            file.truncate(self._length)
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        self._length += len(line)
 
 
 def ask_superclasses(

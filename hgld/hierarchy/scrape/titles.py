@@ -32,7 +32,12 @@ def title_of_url(url: str) -> str | None:
     found = _PAGE.fullmatch(url.strip())
     if found is None:
         return None
-    title = normalize("NFC", _decode(_QUERY.sub("", found[1])).replace("_", " ")).strip()
+    path = _QUERY.sub("", found[1])
+    try:
+        decoded = unquote(path, errors="strict")
+    except UnicodeDecodeError:  # MediaWiki reads it as Latin-1, too
+        decoded = unquote(path, encoding="latin-1")
+    title = normalize("NFC", decoded.replace("_", " ")).strip()
     return None if not title or _IMPOSSIBLE.search(title) else title
 
 
@@ -75,11 +80,3 @@ def upper_first(name: str) -> str:
     """The first letter as a capital, where that is one letter (MediaWiki's rule too)."""
     capital = name[:1].upper()
     return capital + name[1:] if len(capital) == 1 else name
-
-
-def _decode(path: str) -> str:
-    """Percent-decoding as UTF-8, or as Latin-1 if it is not UTF-8 (MediaWiki does so too)."""
-    try:
-        return unquote(path, errors="strict")
-    except UnicodeDecodeError:
-        return unquote(path, encoding="latin-1")

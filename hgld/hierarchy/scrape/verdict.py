@@ -15,9 +15,10 @@ stops the run: nothing says whether to wait, to ask again or to ask for less.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Literal
 
 from hgld.hierarchy.scrape.answers import parse_json
@@ -61,27 +62,27 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
         'transient'
     """
     pause_s = _retry_after(headers)
-    asks_to_wait = status == 429 or (status == 503 and pause_s is not None)
-    return replace(_judge(status, headers, body, asks_to_wait), pause_s=pause_s)
-
-
-def _judge(status: int, headers: Mapping[str, str], body: bytes, asks_to_wait: bool) -> Answer:
-    document = _parse(body)
+    answer = partial(Answer, pause_s=pause_s)
+    try:
+        document = parse_json(body)
+    except ValueError:
+        document = None
+    document = document if isinstance(document, dict) else None
     code, text = _api_error(document, headers)
     reason = text or f"HTTP {status}"
-    if asks_to_wait or code in WAIT_CODES:
+    if status == 429 or (status == 503 and pause_s is not None) or code in WAIT_CODES:
         # A good User-Agent may be counted as something else there.
         name = single_blanks(headers.get("X-Wmf-Ratelimit-Class", ""))
-        return Answer("wait", reason=f"{reason} (counted as {name})" if name else reason)
+        return answer("wait", reason=f"{reason} (counted as {name})" if name else reason)
     if status in (413, 414) or code == "no-such-entity":
-        return Answer("split", reason=reason, code=code)
+        return answer("split", reason=reason, code=code)
     if status >= 500 or status == 408 or code.startswith("internal_api_error"):
-        return Answer("transient", reason=reason, heavy=True)
+        return answer("transient", reason=reason, heavy=True)
     if status != 200:
-        return Answer("fatal", reason=f"HTTP {status}: {_meaning(status, headers, body)}")
+        return answer("fatal", reason=f"HTTP {status}: {_meaning(status, headers, body)}")
     if document is None:
-        return Answer("transient", reason=f"expected JSON, found {_excerpt(body)!r}", heavy=True)
-    return Answer("fatal", reason=f"{code}: {text}") if code else Answer("ok", document)
+        return answer("transient", reason=f"expected JSON, found {_excerpt(body)!r}", heavy=True)
+    return answer("fatal", reason=f"{code}: {text}") if code else answer("ok", document)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -103,14 +104,6 @@ def _date(text: str) -> datetime | None:
     except (ValueError, OverflowError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
-
-
-def _parse(body: bytes) -> dict[str, Any] | None:
-    try:
-        document = parse_json(body)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -> tuple[str, str]:

@@ -10,8 +10,9 @@ when cleaning. What is learnt goes into a store batch by batch, and the tables a
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from math import ceil
@@ -145,6 +146,7 @@ class Scraper:
         count_of = Counter(title_of_url(url) or "" for url in landmarks["commons_url"])
         titles = sorted(count_of.keys() - {""})
         progress = Progress(self.client, len(landmarks))
+        ask = partial(ask_for, client=self.client, options=self.options)
         with progress.told_when_stopped():
             self._mark_outdated(titles)
             options = self.options
@@ -153,26 +155,19 @@ class Scraper:
             paced = not on_this_machine(options.commons_api)
             rate = self.client.pacer.requests_per_second if paced else None
             progress.announce(len(titles), new, options.batch_size, rate)
-            crawl = Crawl(self.facts, self._ask, options.batch_size, options.follow_topics)
+            crawl = Crawl(self.facts, ask, options.batch_size, options.follow_topics)
             unusable = [""] if count_of[""] else []  # for all URLs that are not of a page
             progress.watch(chain(unusable, crawl.run(titles)), count_of.__getitem__)
-            classes = self._label(crawl.classes)
+            wanted = sorted(crawl.classes)
+            unnamed = [one for one in wanted if one not in self.store.load(WikiClass, wanted)]
+            batches = list(in_parts(unnamed, options.batch_size))
+            for batch in track(batches, "Labels", len(batches)):
+                self.store.add(ask(WikiClass, batch))
+            classes = self.store.load(WikiClass, wanted)
         self.store.forget_outdated()
         accounts, *tables = settle(landmarks, self.facts, classes, self.options.follow_topics)
         say(accounts.describe(classes, "hgld scrape ... --retry misses asks again"))
         return tables[0], tables[1]
-
-    def _ask(self, kind: type[Fact], keys: Sequence[str]) -> Mapping[str, Fact]:
-        return ask_for(kind, keys, self.client, self.options)
-
-    def _label(self, class_ids: Iterable[str]) -> Mapping[str, WikiClass]:
-        wanted = sorted(class_ids)
-        known = self.store.load(WikiClass, wanted)
-        new = [class_id for class_id in wanted if class_id not in known]
-        batches = list(in_parts(new, self.options.batch_size))
-        for batch in track(batches, "Labels", len(batches)):
-            self.store.add(self._ask(WikiClass, batch))
-        return self.store.load(WikiClass, wanted)
 
     def _mark_outdated(self, titles: Sequence[str]) -> None:
         """Have asked for again what the options say; a refresh that was stopped goes on first."""
@@ -182,19 +177,16 @@ class Scraper:
         if self.options.refresh_older_than is not None:
             self.store.outdate_older(self.options.refresh_older_than)
         if self.options.retry == "misses":
-            self.store.outdate(self._behind_misses(titles))
+            # The facts by which titles have no class; what cannot be a title stays so.
+            behind: dict[type[Fact], set[str]] = {}
+            for title, ending in follow_all(titles, self.facts, self.options.follow_topics):
+                if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
+                    trail = Trail(self.facts)
+                    follow(title, trail, self.options.follow_topics)
+                    for kind, key in trail.keys:
+                        behind.setdefault(kind, set()).add(key)
+            self.store.outdate(behind)
         self.facts = Facts(self.store)
-
-    def _behind_misses(self, titles: Iterable[str]) -> Mapping[type[Fact], set[str]]:
-        """The facts by which titles have no class; what cannot be a title stays so."""
-        behind: dict[type[Fact], set[str]] = {}
-        for title, ending in follow_all(titles, self.facts, self.options.follow_topics):
-            if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
-                trail = Trail(self.facts)
-                follow(title, trail, self.options.follow_topics)
-                for kind, key in trail.keys:
-                    behind.setdefault(kind, set()).add(key)
-        return behind
 
 
 def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
