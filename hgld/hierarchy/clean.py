@@ -92,9 +92,19 @@ def clean_values(
     labels = {single_blanks(label).casefold() for label in options.irrelevant_labels} | {""}
     by_label = best["instance_of"].str.casefold().isin(labels)
     irrelevant = best["class_id"].isin(list(options.irrelevant_ids)) | by_label
-    best = _in_infobox_style(best) if options.infobox_style else best
+    if options.infobox_style:  # a value with years has no class id
+        cells = zip(best["instance_of"], best["qualifiers"], strict=True)
+        texts = [label if found == "{}" else with_years(label, found) for label, found in cells]
+        styled = pd.Series(texts, index=best.index, dtype="str")
+        plain = styled == best["instance_of"]
+        best = best.assign(instance_of=styled, class_id=best["class_id"].where(plain, ""))
     relevant, distinct = best[~irrelevant], _first_of_each_value(best)
-    chosen = _apply_policy(_first_of_each_value(relevant), distinct, options)
+    chosen = _first_of_each_value(relevant)
+    if options.policy == "first-best":
+        chosen = chosen.drop_duplicates(BY_LANDMARK)
+    elif options.policy == "single-only":  # it counts the irrelevant ones as values, too
+        single = distinct[~distinct.duplicated(BY_LANDMARK, keep=False)]
+        chosen = chosen[_landmarks(chosen).isin(_landmarks(single))]
     only_irrelevant = _dropped(best, relevant, "only_irrelevant")
     dropped = pd.concat(
         [
@@ -145,33 +155,9 @@ def _one_spelling(instance_of: pd.DataFrame) -> pd.DataFrame:
     return table.assign(instance_of=pd.Series(one, index=table.index, dtype="str"))
 
 
-def _in_infobox_style(statements: pd.DataFrame) -> pd.DataFrame:
-    """Years behind the labels of statements that have them; such a value has no class id."""
-    cells = zip(statements["instance_of"], statements["qualifiers"], strict=True)
-    styled = pd.Series(
-        [label if found == "{}" else with_years(label, found) for label, found in cells],
-        index=statements.index,
-        dtype="str",
-    )
-    plain = styled == statements["instance_of"]
-    return statements.assign(instance_of=styled, class_id=statements["class_id"].where(plain, ""))
-
-
 def _first_of_each_value(statements: pd.DataFrame) -> pd.DataFrame:
     keyed = statements.assign(key=value_keys(statements))
     return keyed.drop_duplicates([*BY_LANDMARK, "key"])
-
-
-def _apply_policy(
-    relevant: pd.DataFrame, best: pd.DataFrame, options: CleanOptions
-) -> pd.DataFrame:
-    """The values that count; single-only counts the irrelevant ones as values too."""
-    if options.policy == "all":
-        return relevant
-    if options.policy == "first-best":
-        return relevant.drop_duplicates(BY_LANDMARK)
-    single = best[~best.duplicated(BY_LANDMARK, keep=False)]
-    return relevant[_landmarks(relevant).isin(_landmarks(single))]
 
 
 def _dropped(before: pd.DataFrame, after: pd.DataFrame, reason: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ are: the last row of a value holds, and an empty ``with_key`` takes an edit back
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -81,9 +81,9 @@ def propose_clusters(
             supercategories are decided.
         InvalidData: a value without a vector.
     """
-    keys = value_keys(values)
-    values = values.iloc[np.argsort(keys.to_numpy(dtype=str), kind="stable")]
-    vectors = vectors_of(value_keys(values), join_vectors(label_vectors, image_vectors, options))
+    values = values.iloc[np.argsort(value_keys(values).to_numpy(dtype=str), kind="stable")]
+    keys = value_keys(values).tolist()
+    vectors = vectors_of(keys, join_vectors(label_vectors, image_vectors, options))
     starts = None
     if decisions is not None:
         starts = _centres_of_decided(values, vectors, decisions)
@@ -98,16 +98,53 @@ def propose_clusters(
         groups = ancestor_groups(values["class_id"].tolist(), ancestry, options.ancestry)
         count = len(np.unique(groups))
         say(f"{count_text(len(groups), 'value')} in {count_text(count, 'group')} by ancestry.csv")
-    return _propose(values, vectors, starts, groups, cluster_edits, options, context)
+    together = vectors if groups is None else means_of(vectors, groups)[groups]
+    different = count_different(together)
+    if options.clusters > different:
+        raise UsageError(
+            f"cluster.clusters is {options.clusters}, but there are only {different} different "
+            f"values to cluster; set cluster.clusters to {different} or less"
+        )
+    edits = cluster_edits.to_csv(index=False)
+    parts = (values.to_csv(index=False), edits, options.model_dump_json())
+    hashed = sha256("\0".join(parts).encode())
+    for array in (vectors, starts, groups):
+        hashed.update(b"" if array is None else array.tobytes())
+    made_from = hashed.hexdigest()
+    before = load_before(context.state, made_from)
+    # Edits name values, not cluster numbers, so they hold for any later clustering.
+    anchor_of = anchors_of(cluster_edits, keys)
+    found = find_clusters(together, options.clusters, options, starts).labels
+    if groups is not None:  # rounding may part equal rows that are as near to two centres
+        found = found[np.unique(groups, return_index=True)[1]][groups]
+    labels = _in_order(values, vectors, regroup(keys, found, anchor_of))
+    ids = keep_ids(keys, labels, before, anchor_of)
+    now = dict(zip(keys, ids.tolist(), strict=True))
+    clusters, nearest, centres = _describe(values, vectors, ids)
+    # By cluster, a column for each level above, with the name of its cluster there: that of the
+    # cluster below that is nearest to its mean.
+    names = clusters.groupby("cluster")["cluster_name"].first()
+    above = pd.DataFrame(index=names.index)
+    for level, groups_above in zip(options.levels, nest(centres, options), strict=False):
+        medoids = [nearest_to_mean(centres, rows) for rows in _members(groups_above).values()]
+        above[f"level_{level}"] = names.iloc[medoids].to_numpy()[groups_above]
+    # Only now: a refused number of clusters must leave the ids as they were.
+    anchors = [key for key, anchor in anchor_of.items() if key == anchor]
+    save_ids(context.state, made_from, before, now, anchors)
+    changes = tell_changes(before.ids, now)
+    counts = Counter(change.change for change in changes)
+    if set(counts) - {"new", "kept"} or len(counts) > 1:
+        text = ", ".join(f"{counts[word]} {word}" for word in CHANGES[::-1] if counts[word])
+        say(f"clusters against those before: {text}; see cluster_summary.csv")
+    return clusters, _summary(clusters, nearest, changes, above)
 
 
-def vectors_of(keys: Iterable[str], label_vectors: Vectors) -> np.ndarray:
+def vectors_of(keys: Sequence[str], label_vectors: Vectors) -> np.ndarray:
     """The vectors (N, D) of the value keys, in float64.
 
     Raises:
         InvalidData: a key has none.
     """
-    keys = list(keys)
     row_of = {key: row for row, key in enumerate(label_vectors.ids)}
     missing = [key for key in keys if key not in row_of]
     if missing:
@@ -130,50 +167,6 @@ def _centres_of_decided(
     # By name, so that the order of the decisions changes no cluster.
     means = [vectors[rows[name]].mean(axis=0) for name in sorted(rows)]
     return np.stack(means) if means else np.empty((0, vectors.shape[1]))
-
-
-def _propose(
-    values: pd.DataFrame,
-    vectors: np.ndarray,
-    starts: np.ndarray | None,
-    groups: np.ndarray | None,
-    edits: pd.DataFrame,
-    options: ClusterOptions,
-    context: StageContext,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    together = vectors if groups is None else means_of(vectors, groups)[groups]
-    different = count_different(together)
-    if options.clusters > different:
-        raise UsageError(
-            f"cluster.clusters is {options.clusters}, but there are only {different} different "
-            f"values to cluster; set cluster.clusters to {different} or less"
-        )
-    keys = value_keys(values).tolist()
-    parts = (values.to_csv(index=False), edits.to_csv(index=False), options.model_dump_json())
-    hashed = sha256("\0".join(parts).encode())
-    for array in (vectors, starts, groups):
-        hashed.update(b"" if array is None else array.tobytes())
-    made_from = hashed.hexdigest()
-    before = load_before(context.state, made_from)
-    # Edits name values, not cluster numbers, so they hold for any later clustering.
-    anchor_of = anchors_of(edits, keys)
-    found = find_clusters(together, options.clusters, options, starts).labels
-    if groups is not None:  # rounding may part equal rows that are as near to two centres
-        found = found[np.unique(groups, return_index=True)[1]][groups]
-    labels = _in_order(values, vectors, regroup(keys, found, anchor_of))
-    ids = keep_ids(keys, labels, before, anchor_of)
-    now = dict(zip(keys, ids.tolist(), strict=True))
-    clusters, nearest, centres = _describe(values, vectors, ids)
-    above = _above(clusters, centres, options)
-    # Only now: a refused number of clusters must leave the ids as they were.
-    anchors = [key for key, anchor in anchor_of.items() if key == anchor]
-    save_ids(context.state, made_from, before, now, anchors)
-    changes = tell_changes(before.ids, now)
-    counts = Counter(change.change for change in changes)
-    if set(counts) - {"new", "kept"} or len(counts) > 1:
-        text = ", ".join(f"{counts[word]} {word}" for word in CHANGES[::-1] if counts[word])
-        say(f"clusters against those before: {text}; see cluster_summary.csv")
-    return clusters, _summary(clusters, nearest, changes, above)
 
 
 def _in_order(values: pd.DataFrame, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -229,19 +222,6 @@ def _describe(
     return clusters[columns_of("clusters")], neighbours, centres
 
 
-def _above(clusters: pd.DataFrame, centres: np.ndarray, options: ClusterOptions) -> pd.DataFrame:
-    """By cluster, a column for each level above, with the name of its cluster there.
-
-    A cluster above has the name of the cluster below that is nearest to its mean.
-    """
-    names = clusters.groupby("cluster")["cluster_name"].first()
-    above = pd.DataFrame(index=names.index)
-    for level, labels in zip(options.levels, nest(centres, options), strict=False):
-        medoids = [nearest_to_mean(centres, rows) for rows in _members(labels).values()]
-        above[f"level_{level}"] = names.iloc[medoids].to_numpy()[labels]
-    return above
-
-
 def _summary(
     clusters: pd.DataFrame,
     nearest: dict[int, list[int]],
@@ -255,18 +235,15 @@ def _summary(
     nothing = {"cluster_name": "", "values": 0, "landmarks": 0, "images": 0, "nearest": ""}
     rows = []
     for change in changes:
-        i, related = change.cluster, _join(change.related)
+        i, related = change.cluster, "; ".join(map(str, change.related))
         row = {"cluster": i, "change": change.change, "related": related, **nothing}
         if change.change != "gone":
-            row |= {"cluster_name": names[i], "values": sizes[i], "nearest": _join(nearest[i])}
+            beside = "; ".join(map(str, nearest[i]))
+            row |= {"cluster_name": names[i], "values": sizes[i], "nearest": beside}
             row |= {name: sums.loc[i, name] for name in ("landmarks", "images")}
         rows.append(row)
     table = table_of("cluster_summary", rows)
     return table.join(above.reindex(table["cluster"].unique(), fill_value=""), on="cluster")
-
-
-def _join(ids: Iterable[int]) -> str:
-    return "; ".join(map(str, ids))
 
 
 def anchors_of(edits: pd.DataFrame, keys: Sequence[str]) -> dict[str, str]:

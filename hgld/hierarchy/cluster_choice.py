@@ -21,13 +21,12 @@ from hgld.artifacts import Vectors
 from hgld.config import ClusterOptions
 from hgld.errors import UsageError
 from hgld.hierarchy.clean import value_keys
-from hgld.hierarchy.cluster import vectors_of
+from hgld.hierarchy.cluster import DIGITS, vectors_of
 from hgld.hierarchy.vector_clusters import count_different, find_clusters, means_of
 from hgld.tasks import track
 
 STEPS = 20  # parts of a range where the range does not say
 SAMPLE = 4_000  # values of which the silhouette is taken, where there are more
-DIGITS = 6
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 
 

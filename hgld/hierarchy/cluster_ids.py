@@ -12,13 +12,15 @@ with it.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from hgld.artifacts import write_file
+
+MEMORY = "cluster_ids.json"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Before:
 
     ids: Mapping[str, int] = field(default_factory=dict)
     free: int = 0
-    anchors: frozenset[str] = frozenset()
+    anchors: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -118,31 +120,29 @@ def tell_changes(before: Mapping[str, int], now: Mapping[str, int]) -> list[Chan
     pairs = [(now[key], before[key]) for key in now if key in before]
     new, old = sorted(set(now.values())), sorted(set(before.values()))
     counts = _count(pairs, new, old)
-    changes = [_change(cluster, old, counts, row) for row, cluster in enumerate(new)]
+    totals, changes = counts.sum(axis=0), []
+    for cluster, here in zip(new, counts, strict=True):
+        swallowed = [old[c] for c in np.flatnonzero((here > 0) & (2 * here > totals)).tolist()]
+        parents = [old[c] for c in np.flatnonzero(2 * here > here.sum()).tolist()]
+        if len(swallowed) > 1:
+            changes.append(Change(cluster, "merged", tuple(swallowed)))
+        elif cluster in old:
+            changes.append(Change(cluster, "kept"))
+        else:
+            changes.append(Change(cluster, "split" if parents else "new", tuple(parents)))
     gone = [column for column, cluster in enumerate(old) if cluster not in set(new)]
     # the cluster that has most of the values, where any of them is left
     went_to = {c: (new[int(counts[:, c].argmax())],) if counts[:, c].any() else () for c in gone}
     return changes + [Change(old[c], "gone", went_to[c]) for c in gone]
 
 
-def _change(cluster: int, old: Sequence[int], counts: np.ndarray, row: int) -> Change:
-    totals, here = counts.sum(axis=0), counts[row]
-    swallowed = tuple(old[c] for c in np.flatnonzero((here > 0) & (2 * here > totals)).tolist())
-    parents = tuple(old[c] for c in np.flatnonzero(2 * here > here.sum()).tolist())
-    if len(swallowed) > 1:
-        return Change(cluster, "merged", swallowed)
-    if cluster in old:
-        return Change(cluster, "kept")
-    return Change(cluster, "split", parents) if parents else Change(cluster, "new")
-
-
 def load_before(state: Path, made_from: str) -> Before:
     """The clusters before a run that is made from this; a damaged file counts as none."""
     try:
-        memory = json.loads(_memory(state).read_text(encoding="utf-8"))
+        memory = json.loads((state / MEMORY).read_text(encoding="utf-8"))
         again = memory["made_from"] == made_from
         found = memory["before" if again else "after"]
-        return Before(dict(found["ids"]), int(found["free"]), frozenset(found["anchors"]))
+        return Before(dict(found["ids"]), int(found["free"]), tuple(found["anchors"]))
     except (OSError, ValueError, KeyError, TypeError):
         return Before()
 
@@ -152,14 +152,6 @@ def save_ids(
 ) -> None:
     """Remember the clusters of this run, and beside them those that it started from."""
     free = max([before.free, *(cluster + 1 for cluster in ids.values())])
-    after = Before(ids, free, frozenset(anchors))
-    memory = {"made_from": made_from, "before": _document(before), "after": _document(after)}
-    write_file(_memory(state), json.dumps(memory, ensure_ascii=False))
-
-
-def _document(before: Before) -> dict[str, object]:
-    return {"ids": dict(before.ids), "free": before.free, "anchors": sorted(before.anchors)}
-
-
-def _memory(state: Path) -> Path:
-    return state / "cluster_ids.json"
+    after = Before(ids, free, sorted(anchors))
+    memory = {"made_from": made_from, "before": asdict(before), "after": asdict(after)}
+    write_file(state / MEMORY, json.dumps(memory, ensure_ascii=False))

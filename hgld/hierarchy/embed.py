@@ -55,22 +55,21 @@ def embed_texts(
     kept, path = VectorFile("values.npz"), context.state / "values.npz"
     found = kept.read(path) if path.is_file() else None
     if found is None or found.made_by != wanted:  # the encoder's files may have changed, too
-        found = embed_values(values, options=options, context=context)
+        found = embed_values(values, options)
         kept.write(replace(found, made_by={**found.made_by, "digest": digest}), path)
     found.made_by.pop("digest", None)
     vectors = vectors if names else found.vectors[:0]
     return found, Vectors([*names, *defined], vectors, found.made_by)
 
 
-def embed_values(values: pd.DataFrame, *, options: EmbedOptions, context: StageContext) -> Vectors:
+def embed_values(values: pd.DataFrame, options: EmbedOptions) -> Vectors:
     """Embed each value's label, put into the prompt.
+
+    Values that the encoder cannot tell apart are named in a notice.
 
     Args:
         values: one row a value: class_id, instance_of.
         options: encoder, prompt, batch_size, device.
-        context: not used; every stage gets it.
-
-    Values that the encoder cannot tell apart are named in a notice.
 
     Returns:
         One unit vector for each value, by value key, sorted; no value is dropped.

@@ -97,7 +97,7 @@ def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark")
         noun: the source's word for a class.
     """
     key = (landmark["split"], landmark["landmark_id"])
-    of = {name: _rows_of(key, table) for name, table in tables.items() if name in tables}
+    of = {name: _rows_of(key, table) for name, table in tables.items()}
     text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
     first = Step(noun, f"{text}\n{landmark['commons_url']}", landmark)
     decided = Decided(tables["decisions"]) if "decisions" in tables else None

@@ -6,7 +6,7 @@ Decisions name a supercategory alone, so that a change of the levels above it ch
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,20 +59,6 @@ def read_kind(text: str, levels: Sequence[str]) -> str:
     return kind
 
 
-def tree_faults(kinds: Mapping[str, str], levels: Sequence[str]) -> list[str]:
-    """Return a fault for each class that has two parents or is above itself.
-
-    Args:
-        kinds: supercategory -> its kind.
-        levels: names of the levels above the landmarks, coarse to fine.
-
-    Example:
-        >>> tree_faults({"bread": "food > bakery", "oven": "tools > bakery"}, ("a", "b", "c"))
-        ["b 'bakery' is below 'tools' here and below 'food' above; a class has one parent"]
-    """
-    return [fault for _, fault in _tree_faults(kinds.items(), levels)]
-
-
 def require_kinds(
     taxonomy: pd.DataFrame, levels: Sequence[str], path: Path, *, other_levels: bool = False
 ) -> None:
@@ -104,7 +90,7 @@ def require_kinds(
             faults.append((place, str(fault) if kind else f"{fault}; fill it in"))
     if not faults:
         rows = zip(taxonomy["supercategory"], taxonomy["kind"], strict=True)
-        faults = list(_tree_faults(rows, levels))
+        faults = list(tree_faults(rows, levels))
     lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
     if lines and not all(is_of_levels(kind, levels) for kind in taxonomy["kind"]):
         lines.append("`hgld taxonomy propose` fills in empty kinds, and those of other levels, by "
@@ -134,7 +120,7 @@ def kinds_to_choose(kinds: Iterable[str]) -> Sequence[str]:
     return KINDS if found <= set(KINDS) else sorted(found)
 
 
-def _tree_faults(
+def tree_faults(
     kinds: Iterable[tuple[str, str]], levels: Sequence[str]
 ) -> Iterator[tuple[int, str]]:
     """Yield place and fault of each row that puts a class under another parent than a row before.
@@ -142,6 +128,16 @@ def _tree_faults(
     A class is known by level and name. Where one is above another in one row and below it in
     another, two names were interchanged; a class may have the name of the one right below it.
     Kinds of other levels are left out.
+
+    Args:
+        kinds: of each row the supercategory and its kind.
+        levels: names of the levels above the landmarks, coarse to fine.
+
+    Example:
+        >>> kinds = [("bread", "food > bakery"), ("oven", "tools > bakery")]
+        >>> [fault] = tree_faults(kinds, ("a", "b", "c"))
+        >>> fault
+        (1, "b 'bakery' is below 'tools' here and below 'food' above; a class has one parent")
     """
     first: dict[tuple[str, str], str] = {}
     parents = defaultdict[str, set[str]](set)

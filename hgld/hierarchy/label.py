@@ -82,16 +82,43 @@ def build_labels(
             f"`hgld reviews conflicts {context.words}` shows both sides"
         )
     # After the decisions: an override has priority over them.
-    labelled |= _override(values, landmarks, overrides)
-    rows = (agreement or {}).get("supercategories", ())
-    shares = {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in rows}
-    lineage = _lineage(landmarks, labelled, kinds, shares)
+    here = landmarks[BY_LANDMARK].merge(overrides, on=BY_LANDMARK)
+    first = values.drop_duplicates(BY_LANDMARK)
+    # A landmark without any value may have an override, too.
+    unknown = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}
+    for row in records(here.merge(first, on=BY_LANDMARK, how="left").fillna(unknown)):
+        name = single_blanks(row["supercategory"])
+        own = {**row, "supercategory": name, "decided_by": "override"}
+        labelled[row["split"], row["landmark_id"]] = own
+    measured = (agreement or {}).get("supercategories", ())
+    shares = {("decision", row["supercategory"]): f"{row['share']:.3f}" for row in measured}
+    urls = landmarks.set_index(BY_LANDMARK)["commons_url"].to_dict()
+    rows = [
+        {
+            **row,
+            "commons_url": urls[key],
+            "kind": kinds[row["supercategory"]],
+            "agreement": shares.get((row["decided_by"], row["supercategory"]), ""),
+        }
+        for key, row in sorted(labelled.items())
+    ]
+    lineage = table_of("lineage", rows)
     # An override gives a label to landmarks that earlier stages dropped.
     done = pd.MultiIndex.from_frame(lineage[BY_LANDMARK])
     left = landmarks[~pd.MultiIndex.from_frame(landmarks[BY_LANDMARK]).isin(done)]
     why = pd.concat([misses, clean_dropped, reasons])[columns_of("label_dropped")]
     dropped = left[BY_LANDMARK].merge(why, on=BY_LANDMARK, how="inner")
-    train, index = (_published(lineage, split) for split in ID_SPACES)
+    published = {
+        "landmark_id": "landmark_id",
+        "commons_url": "category",
+        "instance_of": "supercategory",
+        "supercategory": "hierarchical_label",
+        "kind": "natural_or_human_made",
+    }
+    train, index = (
+        lineage.loc[lineage["split"] == split, list(published)].rename(columns=published)
+        for split in ID_SPACES
+    )
     hierarchy = hierarchy_of(lineage, context.levels, names)
     return train, index, hierarchy, lineage[columns_of("lineage")], dropped
 
@@ -186,58 +213,9 @@ def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:
     return "", ""
 
 
-def _override(
-    values: pd.DataFrame, landmarks: pd.DataFrame, overrides: pd.DataFrame
-) -> dict[Key, Row]:
-    """Lineage of this run's landmarks that have an override, with their first value if any."""
-    here = landmarks[BY_LANDMARK].merge(overrides, on=BY_LANDMARK)
-    first = values.drop_duplicates(BY_LANDMARK)
-    # A landmark without any value may have an override, too.
-    unknown = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}
-    rows = here.merge(first, on=BY_LANDMARK, how="left").fillna(unknown)
-    rows = rows.assign(supercategory=[single_blanks(name) for name in rows["supercategory"]])
-    return {
-        (row["split"], row["landmark_id"]): {**row, "decided_by": "override"}
-        for row in records(rows)
-    }
-
-
-def _lineage(
-    landmarks: pd.DataFrame,
-    labelled: Mapping[Key, Row],
-    kinds: Mapping[str, str],
-    shares: Mapping[tuple[str, str], str],
-) -> pd.DataFrame:
-    urls = landmarks.set_index(BY_LANDMARK)["commons_url"].to_dict()
-    rows = [
-        {
-            **row,
-            "commons_url": urls[key],
-            "kind": kinds[row["supercategory"]],
-            "agreement": shares.get((row["decided_by"], row["supercategory"]), ""),
-        }
-        for key, row in sorted(labelled.items())
-    ]
-    return table_of("lineage", rows)
-
-
 def _unique_names(landmarks: pd.DataFrame) -> dict[Key, str]:
     """Names of the classes; of two classes of one name each gets its id, too."""
     shared = landmarks.duplicated(["split", "name"], keep=False)
     with_id = landmarks["name"] + " (" + landmarks["landmark_id"].astype("str") + ")"
     keys = zip(landmarks["split"], landmarks["landmark_id"], strict=True)
     return dict(zip(keys, landmarks["name"].mask(shared, with_id), strict=True))
-
-
-def _published(lineage: pd.DataFrame, split: str) -> pd.DataFrame:
-    """The labels of one id space in the published columns."""
-    rows = lineage[lineage["split"] == split]
-    return pd.DataFrame(
-        {
-            "landmark_id": rows["landmark_id"],
-            "category": rows["commons_url"],
-            "supercategory": rows["instance_of"],
-            "hierarchical_label": rows["supercategory"],
-            "natural_or_human_made": rows["kind"],
-        }
-    )

@@ -139,15 +139,18 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> La
     Raises:
         UsageError: they have none in common.
     """
-    a, b = _with_split(a, b), _with_split(b, a)
+    # A file whose split nobody named has that of the other side, if this is only one.
+    if list(a) == [""] and len(b) == 1:
+        a = {next(iter(b)): a[""]}
+    elif list(b) == [""] and len(a) == 1:
+        b = {next(iter(a)): b[""]}
     common = [split for split in a if split in b]
     if not common:
         raise UsageError(
             f"A holds labels of {_names(a)} and B of {_names(b)}, whose ids are different "
             "landmarks; compare the same split (--split says which one a file holds)"
         )
-    both = [_join(split, a[split], b[split]) for split in common]
-    rows = pd.concat(both, ignore_index=True)
+    rows = pd.concat([_join(split, a[split], b[split]) for split in common], ignore_index=True)
     pages = [  # by name: the same page has URLs in several spellings
         rows[name].map(lambda url: as_stored(title) if (title := title_of_url(url)) else url)
         for name in ("category_a", "category_b")
@@ -162,21 +165,16 @@ def compare_labels(a: Mapping[str, LabelFile], b: Mapping[str, LabelFile]) -> La
     ours, theirs = ([str(name) for name in side[common[0]].above] for side in (a, b))
     one_sided = {level: "A" for level in ours if level not in theirs}
     one_sided |= {level: "B" for level in theirs if level not in ours}
-    levels = _count_levels(rows, ours, theirs)
-    rows = rows[columns].sort_values(BY_LANDMARK, ignore_index=True)
-    return LabelComparison(rows, int(other.sum()), noun, levels, one_sided)
-
-
-def _count_levels(rows: pd.DataFrame, ours: list[str], theirs: list[str]) -> dict[str, int]:
-    """``LabelComparison.levels``, from rows with the class of each level."""
     both = rows[rows["change"].isin(["same", "moved"])]
     places = {level: (ours.index(level), theirs.index(level)) for level in ours if level in theirs}
     if ours[-1] != theirs[-1]:
         places[f"{ours[-1]} / {theirs[-1]}"] = len(ours) - 1, len(theirs) - 1
-    return {
+    levels = {
         level: int((both[f"{here}_a"] == both[f"{there}_b"]).sum())
         for level, (here, there) in places.items()
     }
+    rows = rows[columns].sort_values(BY_LANDMARK, ignore_index=True)
+    return LabelComparison(rows, int(other.sum()), noun, levels, one_sided)
 
 
 def _by_split(file: LabelFile, split: str) -> dict[str, LabelFile]:
@@ -194,13 +192,6 @@ def _by_split(file: LabelFile, split: str) -> dict[str, LabelFile]:
     if split and split not in found:
         raise InvalidData(f"{file.path}: no class of {split}; it has classes of {_names(found)}")
     return {name: part for name, part in found.items() if split in ("", name)}
-
-
-def _with_split(one: Mapping[str, LabelFile], other: Mapping[str, LabelFile]) -> Any:
-    """A file whose split nobody named has that of the other side, where this is only one."""
-    if list(one) == [""] and len(other) == 1:
-        return {next(iter(other)): one[""]}
-    return one
 
 
 def _names(side: Mapping[str, LabelFile]) -> str:

@@ -106,10 +106,15 @@ def read_said(
             found = Said(column, row[column] if column else "", qid, key, path, number)
             if not row["name"]:
                 faults.append(f"{found.place}: no name; write the name of a class")
-            elif fault := _fault_of(qid) or (
-                _fault_of_synset(found.text) if column == "wordnet" else ""
-            ):
+            elif fault := _fault_of(qid):
                 faults.append(f"{found.place}: {row['name']}: {fault}")
+            elif column == "wordnet" and not re.fullmatch(r"\d{8}-[nvars]", found.text):
+                is_net = re.fullmatch(r"n\d{8}", found.text)
+                what = "has the form of ImageNet's, of WordNet 3.0" if is_net else "is none"
+                faults.append(
+                    f"{found.place}: {row['name']}: wordnet {found.text!r} {what}; expected a "
+                    "synset of WordNet 3.1, such as 02086723-n"
+                )
             meant = names_of.get(_spelled(row["name"]), ())
             for name in [row["name"]] if row["name"] in meant else meant:
                 if column and qid != OPEN:
@@ -153,15 +158,6 @@ def _fault_of(qid: str) -> str:
         return ""
     what = "is a property, not an item" if re.fullmatch(r"P\d+", qid) else "is not an item"
     return f"qid {qid!r} {what}; expected one such as Q35694, or none"
-
-
-def _fault_of_synset(text: str) -> str:
-    if re.fullmatch(r"\d{8}-[nvars]", text):
-        return ""
-    what = (
-        "has the form of ImageNet's, of WordNet 3.0" if re.fullmatch(r"n\d{8}", text) else "is none"
-    )
-    return f"wordnet {text!r} {what}; expected a synset of WordNet 3.1, such as 02086723-n"
 
 
 def apply_links(

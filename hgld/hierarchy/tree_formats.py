@@ -180,12 +180,10 @@ def _write_edges(tree: Tree, path: Path) -> None:
     write_csv(pd.DataFrame(rows), path)
 
 
-def _with_depth(tree: Tree) -> Iterator[tuple[str, int]]:
-    """Yield nodes with their depth from 0, level by level, in the order of the tree."""
-    layer, depth = [node for node in tree if not tree.in_degree(node)], 0
-    while layer:
-        yield from ((node, depth) for node in layer)
-        layer, depth = [child for node in layer for child in tree.successors(node)], depth + 1
+def _with_depth(tree: Tree) -> list[tuple[str, int]]:
+    """Return nodes with their depth from 0, level by level, in the order of the tree."""
+    layers = enumerate(nx.topological_generations(tree))
+    return [(node, depth) for depth, layer in layers for node in layer]
 
 
 def _read_json(document: Any, path: Path) -> Tree:

@@ -112,7 +112,7 @@ class Taxonomy:
                 faults.append(f"{edit.place}: {fault}" if edit.place else str(fault))
             self._note(earlier, edit.action, edit.into)
         if not faults:  # only now: a class gets another parent row by row
-            faults = tree_faults(kinds_of(self.table), self.levels)
+            faults = [fault for _, fault in tree_faults(kinds_of(self.table).items(), self.levels)]
         if faults:
             self.state, self.record = deepcopy(self.before), []
             raise InvalidData(*faults)
@@ -176,8 +176,8 @@ class Taxonomy:
             self._require_unused(name)
         for row in self.state["taxonomy"].values():
             read_kind(row["kind"], self.levels)  # of other levels than now
-        if faults := tree_faults(kinds_of(self.table), self.levels):
-            raise InvalidData(*faults)
+        if faults := list(tree_faults(kinds_of(self.table).items(), self.levels)):
+            raise InvalidData(*(fault for _, fault in faults))
         return stays
 
     def _values(self, found: Identities) -> dict[tuple[str, str], ValueHistory]:

@@ -286,7 +286,7 @@ def named(title: str, names: Sequence[str], groups: Sequence[str], nouns: Nouns)
     """A set of names alone; of classes of one name, the first is kept."""
     kept = pd.DataFrame({"name": names, "group": groups}).drop_duplicates("name")
     one = NamedSet(title, kept["name"].tolist(), kept["group"].tolist(), [], Vectors([], None, {}))
-    texts = embed_values(one.values, options=ENCODERS, context=context(Path()))
+    texts = embed_values(one.values, ENCODERS)
     paths = [nouns.path(nouns.synset(name)) for name in one.names]
     return replace(one, paths=paths, texts=texts, labels=nouns.labels)
 
