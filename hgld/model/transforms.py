@@ -31,13 +31,13 @@ def training_transform(
     side, mode = config.image_size, InterpolationMode(config.interpolation)
     steps: list[nn.Module] = []
     if augmentation.resize is not None:
-        steps.append(_resize(augmentation.resize, mode))
+        steps.append(v2.Resize(augmentation.resize, mode))
     if augmentation.crop:
         scale, ratio = augmentation.crop_scale, augmentation.crop_ratio
         steps.append(v2.RandomResizedCrop(side, scale=scale, ratio=ratio, interpolation=mode))
     # All images of a batch must have the same shape.
     elif augmentation.resize != (side, side):
-        steps.append(_resize((side, side), mode))
+        steps.append(v2.Resize((side, side), mode))
     if augmentation.flip:
         steps.append(v2.RandomHorizontalFlip())
     transform: ImageTransform = v2.Compose([*steps, v2.RGB(), v2.PILToTensor()])
@@ -47,13 +47,10 @@ def training_transform(
 def evaluation_transform(config: ImageConfig) -> ImageTransform:
     """The whole photo squeezed into a square (H-GLDv2), unless the config sets another size."""
     size = config.eval_resize or (config.image_size, config.image_size)
-    steps = [_resize(size, InterpolationMode(config.interpolation))]
+    steps: list[nn.Module] = [v2.Resize(size, InterpolationMode(config.interpolation))]
     if config.eval_crop is not None:
         steps.append(v2.CenterCrop(config.eval_crop))
-    transform: ImageTransform = v2.Compose(
-        [*steps, v2.RGB(), v2.PILToTensor(), *_to_numbers(config)]
-    )
-    return transform
+    return _to_numbers(config, *steps, v2.RGB())
 
 
 def own_size_transform(config: ImageConfig, max_side: int) -> ImageTransform:
@@ -64,10 +61,7 @@ def own_size_transform(config: ImageConfig, max_side: int) -> ImageTransform:
     form no batch, so that each is embedded alone.
     A part that was cut from a photo (``WHOLE_SIDE``) is shrunk by the factor of its photo.
     """
-    transform: ImageTransform = v2.Compose(
-        [v2.RGB(), partial(_shrink, max_side=max_side), v2.PILToTensor(), *_to_numbers(config)]
-    )
-    return transform
+    return _to_numbers(config, v2.RGB(), partial(_shrink, max_side=max_side))
 
 
 def _shrink(image: Image.Image, max_side: int) -> Image.Image:
@@ -78,14 +72,11 @@ def _shrink(image: Image.Image, max_side: int) -> Image.Image:
     return shrunk
 
 
-def _resize(size: int | tuple[int, int], mode: InterpolationMode) -> nn.Module:
-    resize: nn.Module = v2.Resize(size if isinstance(size, int) else list(size), mode)
-    return resize
-
-
-def _to_numbers(config: ImageConfig) -> list[nn.Module]:
-    """Steps from bytes to the normalised floats that a model takes."""
-    return [
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(list(config.mean), list(config.std)),
-    ]
+def _to_numbers(
+    config: ImageConfig, *steps: Callable[[Image.Image], Image.Image]
+) -> ImageTransform:
+    """Return these steps, and those from a photo to the normalised floats that a model takes."""
+    to_floats = v2.ToDtype(torch.float32, scale=True)
+    scaled = v2.Normalize(list(config.mean), list(config.std))
+    transform: ImageTransform = v2.Compose([*steps, v2.PILToTensor(), to_floats, scaled])
+    return transform

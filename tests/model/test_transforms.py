@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pydantic import TypeAdapter
 
 from hgld.config import AugmentationOptions, TrainOptions
 from hgld.model import ImageModel, build_image_model
@@ -92,4 +93,4 @@ def test_a_checkpoint_carries_how_it_is_evaluated() -> None:
     model: ImageModel = build_image_model(options)
     assert (model.config.eval_resize, model.config.eval_crop) == (72, 64)
     saved = {**vars(model.config), "eval_resize": [72, 80]}
-    assert ImageConfig.read(saved).eval_resize == (72, 80)
+    assert TypeAdapter(ImageConfig).validate_python(saved).eval_resize == (72, 80)
