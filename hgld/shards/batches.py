@@ -10,7 +10,7 @@ counts both before a run that takes days.
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -34,9 +34,8 @@ from hgld.shards.sampling import (
     require_classes,
     require_count,
     shuffle_classes,
-    take_images,
 )
-from hgld.shards.window import draw_from_window, draw_groups_from_window
+from hgld.shards.window import draw_from_window
 
 __all__ = [
     "BatchOptions",
@@ -124,7 +123,8 @@ class BatchPlan:
             InvalidData: not a single batch can be made.
         """
         epoch = self.epoch_of(step)
-        return GlobalBatch(epoch, step, self._plan(epoch).batch(step - self._starts[epoch]))
+        (rows,) = self._plan(epoch).rows(step - self._starts[epoch], 1)
+        return GlobalBatch(epoch, step, rows)
 
     def epoch_of(self, step: int) -> int:
         """Number of the epoch that contains a step."""
@@ -269,26 +269,19 @@ class _EpochPlan:
     nth: np.ndarray
     options: BatchOptions
 
-    def rows(self) -> np.ndarray:
-        """(steps, P * K) row numbers of all batches."""
-        return self._take(self.table, self.nth)
-
-    def pieces(self) -> Iterator[np.ndarray]:
-        """Yield the row numbers of all batches, some batches at a time."""
-        together = max(1, PIECE // (self.table.shape[1] * self.options.images_per_class))
-        for first in range(0, len(self.table), together):
-            chosen = slice(first, first + together)
-            yield self._take(self.table[chosen], self.nth[chosen])
-
-    def batch(self, number: int) -> np.ndarray:
-        """(P * K,) row numbers of one batch."""
-        chosen = slice(number, number + 1)
-        return self._take(self.table[chosen], self.nth[chosen]).reshape(-1)
-
-    def _take(self, table: np.ndarray, nth: np.ndarray) -> np.ndarray:
-        first, size = self.first[table], self.size[table]
-        rows = take_images(self.order, first, size, nth, self.options)
-        return rows.astype(np.int64, copy=False)
+    def rows(self, first: int = 0, batches: int | None = None) -> np.ndarray:
+        """(steps, P * K) row numbers of some batches, or of all: the nth K images of each cell."""
+        chosen = slice(first, None if batches is None else first + batches)
+        table, images = self.table[chosen], self.options.images_per_class
+        begin, size = self.first[table][..., None], self.size[table][..., None]
+        place = self.nth[chosen][..., None].astype(np.int64) * images + np.arange(images)
+        # True only for small classes, which are repeated or padded.
+        beyond = place >= size
+        place = begin + np.where(beyond, place % size, place)  # (steps, P, K)
+        rows: np.ndarray = self.order[place]
+        if self.options.small_classes == "pad":
+            rows = np.where(beyond, -1, rows)
+        return rows.reshape(len(table), -1).astype(np.int64, copy=False)
 
 
 def _plan(samples: Samples, options: BatchOptions, seed: int, epoch: int) -> _EpochPlan:
@@ -384,9 +377,26 @@ def _plan_in_shards(
     # The cap is on images of a class, which may be in many runs.
     groups = _cap_runs(classes, groups, options)
     require_classes(groups, options, classes, count_groups(total, options))
-    parents = parents_of(samples.labels[order[first]])
-    lanes = lane_of[samples.shards[order[first]]]
-    table = _draw_runs(classes, parents, groups, lanes, options, int(random.integers(2**63)))
+    together = options.groups_per_batch
+    parts = (together or options.lanes) // options.lanes  # of each lane
+    width = options.classes_per_batch // options.lanes // parts
+    table, _ = draw_from_window(
+        classes,
+        None if together is None else parents_of(samples.labels[order[first]]),
+        groups,
+        lane_of[samples.shards[order[first]]],
+        num_lanes=options.lanes,
+        parts=parts,
+        width=width,
+        window=options.window,
+        seed=int(random.integers(2**63)),
+    )
+    if not len(table):
+        what = f"{width} classes" if together is None else f"{parts} x {width} classes of a group"
+        raise InvalidData(
+            f"{options.lanes} lane{'s' * (options.lanes > 1)} cannot fill one batch: each has to "
+            f"give {what} of its own shards; lower lanes, classes_per_batch or groups_per_batch"
+        )
     return _EpochPlan(order, first, size, table, count_up(table), options)
 
 
@@ -425,34 +435,6 @@ def _order_in_shards(
             )
         begins.append(to + np.r_[0, np.flatnonzero(changes) + 1])
     return order, np.concatenate([begins[number] for number in by_turn])
-
-
-def _draw_runs(
-    classes: np.ndarray,
-    parents: np.ndarray,
-    groups: np.ndarray,
-    lanes: np.ndarray,
-    options: BatchOptions,
-    seed: int,
-) -> np.ndarray:
-    """Runs of each batch, (steps, P)."""
-    whole = {"num_lanes": options.lanes, "window": options.window, "seed": seed}
-    wanted = options.classes_per_batch // options.lanes
-    what = f"{wanted} classes"
-    if options.groups_per_batch is None:
-        table, _ = draw_from_window(classes, groups, lanes, per_lane=wanted, **whole)
-    else:
-        parts = options.groups_per_batch // options.lanes
-        what = f"{parts} x {wanted // parts} classes of a group"
-        table, _ = draw_groups_from_window(
-            classes, parents, groups, lanes, parts=parts, width=wanted // parts, **whole
-        )
-    if not len(table):
-        raise InvalidData(
-            f"{options.lanes} lane{'s' * (options.lanes > 1)} cannot fill one batch: each has to "
-            f"give {what} of its own shards; lower lanes, classes_per_batch or groups_per_batch"
-        )
-    return table
 
 
 def _deal_shards(
@@ -533,9 +515,11 @@ def measure_coverage(
     finest, size = count_classes(samples.labels[:, -1])
     reached, classes_reached = np.zeros(len(finest), bool), np.zeros(len(size), bool)
     steps, repeats, padding = list[int](), 0, 0
+    together = ceil(PIECE / (options.classes_per_batch * options.images_per_class))  # batches
     for epoch in range(epochs):
         plan, drawn = _plan(samples, options, seed, epoch), np.zeros(len(finest), bool)
-        for rows in plan.pieces():
+        for first in range(0, len(plan.table), together):
+            rows = plan.rows(first, together)
             padding += int(np.count_nonzero(rows < 0))
             repeats += int(np.count_nonzero(rows >= 0))
             drawn[rows[rows >= 0]] = True

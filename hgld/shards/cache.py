@@ -10,8 +10,8 @@ of them fails its own checksum, its range is requested once more: it may have ar
 """
 
 import os
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, suppress
 from hashlib import sha256
 from os.path import exists
 from pathlib import Path
@@ -156,7 +156,12 @@ class RangeCache:
         place = self._place(wanted)
         if place is None:
             return self._request(wanted)
-        with _alone(place):
+        with ExitStack() as stack:
+            with suppress(OSError):  # on a full disk it is fetched without waiting for others
+                place.parent.mkdir(parents=True, exist_ok=True)
+                lock = place.with_name(f".{place.name}.lock")
+                stack.enter_context(hold(lock, waiting=lambda _: None))
+                stack.callback(lock.unlink, missing_ok=True)
             found = self._read_kept(wanted, place)
             if found is not None:
                 return found
@@ -185,18 +190,6 @@ class RangeCache:
         if not self.remote.is_hub:  # which allows few questions in a minute
             self.require_unchanged(wanted[0])
         return data
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Wait until no other thread or process fetches a range; on a full disk go on without."""
-    with ExitStack() as stack:
-        with suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            lock = place.with_name(f".{place.name}.lock")
-            stack.enter_context(hold(lock, waiting=lambda _: None))
-            stack.callback(lock.unlink, missing_ok=True)
-        yield
 
 
 def evict(folder: Path, limit_bytes: int) -> None:

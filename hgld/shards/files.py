@@ -75,9 +75,7 @@ class FileReader:
         """
         if self._remote is not None:
             return self._remote.read_range(path, offset, size)
-        handle = self._handles.get(path)
-        if handle is None:
-            handle = self._open(path)
+        handle = self._open(path)
         if size > LARGE:  # a wrong size in an index must not allocate gigabytes
             self._require_range(path, offset, size, os.fstat(handle).st_size)
         try:
@@ -106,9 +104,9 @@ class FileReader:
 
     def read_into(self, path: str, offset: int, into: memoryview) -> None:
         """Fill ``into`` with a local file's bytes from ``offset`` on; ``read`` without a copy."""
-        handle = self._handles.get(path)
+        handle = self._open(path)
         try:
-            count = os.preadv(self._open(path) if handle is None else handle, [into], offset)
+            count = os.preadv(handle, [into], offset)
         except OSError as error:
             raise self._named(error, path) from None
         if count < len(into):
@@ -140,6 +138,9 @@ class FileReader:
             os.close(self._handles.popitem()[1])
 
     def _open(self, path: str) -> int:
+        """Return the descriptor of a file, which is opened on its first read."""
+        if path in self._handles:
+            return self._handles[path]
         if len(self._handles) >= self.limit:
             os.close(self._handles.pop(next(iter(self._handles))))
         try:
@@ -150,6 +151,8 @@ class FileReader:
                 f"{self.folder}/{path}: no such file, although an index names it; bring it back, "
                 "or run again the stage that lists or writes these files"
             ) from None
+        except OSError as error:
+            raise self._named(error, path) from None
         if not S_ISREG(os.fstat(handle).st_mode):
             os.close(handle)
             raise InvalidData(
@@ -158,11 +161,8 @@ class FileReader:
         self._handles[path] = handle
         return handle
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"folder": self.folder, "limit": self.limit}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileReader, (self.folder, self.limit)
 
     def __del__(self, ends: Callable[[], bool] = sys.is_finalizing) -> None:
         if not ends():  # at exit modules are already torn down; the system closes the files

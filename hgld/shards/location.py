@@ -22,7 +22,7 @@ def tar_folder(folder: Path | str) -> Path | str:
         return found
     known = Json(LOCATION, keys=("url",)).read(found / LOCATION)
     url = str(known["url"])
-    if "manifest" in known and not is_exported_to(found, url):
+    if "manifest" in known and not _is_exported_to(found, url):
         raise InvalidData(
             f"{url}: holds another export than {found}, or an incomplete one; run export again"
         )
@@ -31,23 +31,18 @@ def tar_folder(folder: Path | str) -> Path | str:
 
 def is_in_place(folder: Path, pipeline: Pipeline) -> bool:
     """Whether the shards of a folder are where ``export.out`` wants them, none of them lost."""
-    url, manifest = pipeline.export.out, folder / "manifest.json"
-    if url is None or not manifest.is_file() or not is_exported_to(folder, url):
-        return url is None and is_exported_to(folder, None)
+    url, manifest, note = pipeline.export.out, folder / "manifest.json", folder / LOCATION
+    if url is None:
+        return not note.is_file()
+    if not (manifest.is_file() and note.is_file() and _is_exported_to(folder, url)):
+        return False
     stored = {name: file.size_bytes for name, file in RemoteFolder(url).list().items()}
     shards = Json(manifest.name).read(manifest)["shards"]
     return all(stored.get(shard["file"]) == shard["bytes"] for shard in shards)
 
 
-def is_exported_to(folder: Path, url: str | None) -> bool:
-    """Whether the tars of a folder are at this URL (None: in it), complete and not replaced since.
-
-    Raises:
-        HgldError: the URL cannot be reached.
-    """
-    note = folder / LOCATION
-    if url is None or not note.is_file():
-        return url is None and not note.is_file()
-    known = Json(LOCATION).read(note)
+def _is_exported_to(folder: Path, url: str) -> bool:
+    """Whether the tars of a folder with a note are at this URL, complete and not replaced since."""
+    known = Json(LOCATION).read(folder / LOCATION)
     found = RemoteFolder(url).stat("manifest.json") if known.get("url") == url else None
     return found is not None and found.stamp == known.get("manifest")

@@ -147,20 +147,19 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
 
         The yielded view is valid until the next sample is requested. No CRC-32 is checked.
         """
+        chosen = np.asarray(numbers, np.int64)
+        chosen = chosen[np.lexsort((self.places[chosen, 0], self.shards[chosen]))]
         if self._files is None:
-            yield from self._iterate_runs(np.asarray(numbers, np.int64))
+            yield from self._iterate_fetched(chosen)
             return
-        files, chosen = self._files, np.asarray(numbers, np.int64)
         begin, end = self.places[chosen, 0], self.places[chosen].sum(1)
-        order = np.lexsort((begin, self.shards[chosen]))
-        chosen, begin, end = chosen[order], begin[order], end[order]
         ring = bytearray(READ_TOGETHER)
         for first, last in _stretches(self.shards[chosen], begin, end):
             start, size = int(begin[first]), int(end[last - 1] - begin[first])
             if size > len(ring):
                 ring = bytearray(size)
             data = memoryview(ring)[:size]
-            files.read_into(self._names[self.shards[chosen[first]]], start, data)
+            self._files.read_into(self._names[self.shards[chosen[first]]], start, data)
             part = slice(first, last)
             begins, ends = (begin[part] - start).tolist(), (end[part] - start).tolist()
             for number, low, high in zip(chosen[part].tolist(), begins, ends, strict=True):
@@ -207,9 +206,8 @@ class ShardImages(Dataset[tuple[Tensor, Tensor, int]]):
             count += len(parts)
         return np.concatenate(ranges), in_file(range_of)
 
-    def _iterate_runs(self, numbers: np.ndarray) -> Iterator[tuple[int, memoryview]]:
+    def _iterate_fetched(self, numbers: np.ndarray) -> Iterator[tuple[int, memoryview]]:
         assert self._cache is not None
-        numbers = numbers[np.lexsort((self.places[numbers, 0], self.shards[numbers]))]
         # Sorted like the ranges, so the samples of a range are adjacent.
         wanted, firsts = np.unique(self._range_of[numbers], return_index=True)
         ranges = [(self._names[s], at, size) for s, at, size in self._ranges[wanted].tolist()]

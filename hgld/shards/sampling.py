@@ -85,8 +85,10 @@ class BatchOptions:
             if getattr(self, name) not in get_args(words):
                 expected = ", ".join(get_args(words))
                 raise UsageError(f"{name} is {getattr(self, name)!r}; expected one of {expected}")
-        _require_division("groups_per_batch", self.groups_per_batch or 1, self.classes_per_batch)
-        _require_division("lanes", self.lanes, self.classes_per_batch)
+        for name in ("groups_per_batch", "lanes"):
+            divisor, classes = getattr(self, name) or 1, self.classes_per_batch
+            if classes % divisor:
+                raise UsageError(f"{name} {divisor} does not divide classes_per_batch {classes}")
         if self.batches_per_combination and (not self.groups_per_batch or self.order == "shards"):
             raise UsageError(
                 "batches_per_combination is of groups of classes at random; it needs "
@@ -119,11 +121,6 @@ def require_count(name: str, value: object, least: int = 1) -> int:
     if not isinstance(value, Integral) or int(value) < least:
         raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
     return int(value)
-
-
-def _require_division(name: str, divisor: int, classes: int) -> None:
-    if classes % divisor:
-        raise UsageError(f"{name} {divisor} does not divide classes_per_batch {classes}")
 
 
 @dataclass(frozen=True)
@@ -317,20 +314,6 @@ def _group_buckets(order: np.ndarray, place: np.ndarray, ends: np.ndarray) -> No
 def parents_of(labels: np.ndarray) -> np.ndarray:
     """The parent of each row's class: its class one level above the finest."""
     return labels[:, -2] if labels.shape[1] > 1 else np.zeros(len(labels), np.int64)
-
-
-def take_images(
-    order: np.ndarray, first: np.ndarray, size: np.ndarray, nth: np.ndarray, options: BatchOptions
-) -> np.ndarray:
-    """Row numbers of each cell: the nth K of the ``size`` rows that start at ``first``."""
-    images = options.images_per_class
-    place = nth[..., None].astype(np.int64) * images + np.arange(images)  # (steps, P, K)
-    # True only for small classes, which are repeated or padded.
-    beyond = place >= size[..., None]
-    rows = order[first[..., None] + np.where(beyond, place % size[..., None], place)]
-    if options.small_classes == "pad":
-        rows = np.where(beyond, -1, rows)
-    return np.asarray(rows.reshape(len(first), -1))
 
 
 def require_classes(

@@ -168,15 +168,28 @@ def _write_shard(task: ShardTask) -> None:
     # before the first read, so that a later change is noticed
     files = task.stamp or stamp_files(task)
     samples = task.planned.read()
+    source, reader = sha256(), FileReader(task.source)
     with _destination(task) as temporary, closing(ShardFile(temporary)) as shard:
-        source = _fill(shard, task, samples, rows, dropped)
+        for row in records(samples):
+            data = reader.read(row["path"], row["offset"], row["size_bytes"])
+            source.update(data)
+            try:
+                image = encode_image(data, task.encoding, box_of(row))
+            except Undecodable as error:
+                reason = "box outside photo" if isinstance(error, OutsidePhoto) else "undecodable"
+                place = {"split": row["split"], "image_id": row["image_id"]}
+                dropped.append({**place, "reason": reason, "detail": str(error)})
+            else:
+                rows.append(_add_sample(shard, task, row, image))
         shard.finish()
+    reader.close()
     runs = len({row["run"] for row in rows})
     facts = shard.facts(task.file, task.planned.split, len(rows), runs)
     names = index_columns(len(task.levels))
     kinds = [pa.string() if name in TEXTS else pa.int64() for name in names]
     table = pa.Table.from_pylist(rows, pa.schema(list(zip(names, kinds, strict=True))))
-    note: dict[str, Any] = {"facts": facts, "dropped": dropped, "files": files, "source": source}
+    note: dict[str, Any] = {"facts": facts, "dropped": dropped, "files": files}
+    note["source"] = source.hexdigest()
     if task.url is not None:
         note["stored"] = _stored(task)
     # Written last: a marker means that its shard is complete.
@@ -205,30 +218,6 @@ def _stored(task: ShardTask) -> list[int | str] | None:
     return None if found is None else found.stamp
 
 
-def _fill(
-    shard: ShardFile,
-    task: ShardTask,
-    samples: pd.DataFrame,
-    rows: list[dict[str, Any]],
-    dropped: list[dict[str, Any]],
-) -> str:
-    """Write the samples; return the hash of the bytes read from the source."""
-    digest, reader = sha256(), FileReader(task.source)
-    for row in records(samples):
-        data = reader.read(row["path"], row["offset"], row["size_bytes"])
-        digest.update(data)
-        try:
-            image = encode_image(data, task.encoding, box_of(row))
-        except Undecodable as error:
-            reason = "box outside photo" if isinstance(error, OutsidePhoto) else "undecodable"
-            place = {"split": row["split"], "image_id": row["image_id"]}
-            dropped.append({**place, "reason": reason, "detail": str(error)})
-        else:
-            rows.append(_add_sample(shard, task, row, image))
-    reader.close()
-    return digest.hexdigest()
-
-
 def _add_sample(
     shard: ShardFile, task: ShardTask, row: dict[str, Any], image: Encoded
 ) -> dict[str, Any]:
@@ -237,17 +226,19 @@ def _add_sample(
     row["sha256"] = sha256(image.data).hexdigest()
     text = describe(row, image, task.levels, task.labels_version)
     label = str(row[f"level_{len(task.levels)}"]).encode()
-    span = shard.add(row["key"], [("jpg", image.data), ("json", text), ("cls", label)])
+    sample, (offset, json_offset, _) = shard.add(
+        row["key"], [("jpg", image.data), ("json", text), ("cls", label)]
+    )
     return row | {
-        "offset": span.offsets[0],
+        "offset": offset,
         "size_bytes": len(image.data),
-        "json_offset": span.offsets[1],
+        "json_offset": json_offset,
         "json_size": len(text),
         "width": image.width,
         "height": image.height,
-        "extent_start": span.offsets[0] - BLOCK,
-        "extent_bytes": span.extent_bytes,
-        "crc32": span.crc32,
+        "extent_start": offset - BLOCK,
+        "extent_bytes": len(sample),
+        "crc32": crc32(sample),
         IMAGE_CRC32: crc32(image.data),
     }
 

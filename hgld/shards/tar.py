@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -306,14 +305,6 @@ def _read_records(data: bytes) -> dict[bytes, bytes] | None:
     return found if re.fullmatch(rb"\d{1,18}", found.get(b"size", b"0")) else None
 
 
-class Span(NamedTuple):
-    """Bytes of a sample in its shard: total size, checksum, and offset of each member's data."""
-
-    extent_bytes: int
-    crc32: int
-    offsets: list[int]
-
-
 class ShardFile:
     """A tar being written; ``sha256`` and ``size_bytes`` are final after ``finish``."""
 
@@ -327,8 +318,12 @@ class ShardFile:
         """Hash of all bytes written so far."""
         return self._digest.hexdigest()
 
-    def add(self, key: str, members: Sequence[tuple[str, bytes]]) -> Span:
-        """Append the members of a sample in order; each is a suffix and its data."""
+    def add(self, key: str, members: Sequence[tuple[str, bytes]]) -> tuple[bytes, list[int]]:
+        """Append the members of a sample in order; each is a suffix and its data.
+
+        Returns:
+            The bytes of the sample in the shard, and the offset of each member's data.
+        """
         parts: list[bytes] = []
         offsets, start = [], self.size_bytes
         for suffix, data in members:
@@ -337,7 +332,7 @@ class ShardFile:
             start += BLOCK + len(data) + padding(len(data))
         sample = b"".join(parts)
         self.append(sample)
-        return Span(len(sample), crc32(sample), offsets)
+        return sample, offsets
 
     def append(self, members: bytes) -> None:
         """Append members that are already tar bytes, headers included."""

@@ -25,53 +25,51 @@ _INCREMENT = np.uint64(1442695040888963407)
 
 def draw_from_window(
     classes: np.ndarray,
+    parents: np.ndarray | None,
     groups: np.ndarray,
     lanes: np.ndarray,
     *,
     num_lanes: int,
-    per_lane: int,
+    parts: int,
+    width: int,
     window: int,
     seed: int,
 ) -> tuple[np.ndarray, int]:
     """Draw runs for each batch such that no class is in a batch twice.
 
+    Each lane gives ``width`` classes of each of ``parts`` parents.
+
     Args:
         classes: (R,) class of each run, in reading order.
+        parents: (R,) group that the class belongs to; None: any classes may meet, as of one part.
         groups: (R,) how often the run can give K images.
         lanes: (R,) lane of each run.
         num_lanes: lanes of the whole plan.
-        per_lane: classes that each lane gives to a batch.
-        window: runs that are open in all lanes together; exceeded only if a batch needs more.
-        seed: draws the classes.
+        parts: parents that each lane gives to a batch; no two lanes give the same.
+        width: classes of each of them.
+        window: runs that are open in all lanes together, not counting those that wait for others of
+            their parent; exceeded only if a batch needs more.
+        seed: draws parents and classes.
 
     Returns:
-        (steps, num_lanes * per_lane) numbers of runs, lane by lane, and the most runs that were
-        open at a time.
+        (steps, num_lanes * parts * width) numbers of runs, lane by lane, parent by parent, and
+        the most runs that were open at a time.
     """
-    queues, bounds = _queue_runs(groups, lanes, num_lanes)
-    most = int(groups.sum()) // (num_lanes * per_lane)
-    table = np.empty((most, num_lanes * per_lane), np.int64)
-    steps, peak = _play(
-        np.ascontiguousarray(classes, np.int64),
-        groups.astype(np.int64),
-        queues,
-        bounds,
-        per_lane,
-        max(1, window // num_lanes),
-        np.array([seed % 2**64], np.uint64),
-        table,
-    )
-    return table[:steps], int(peak)
-
-
-def _queue_runs(
-    groups: np.ndarray, lanes: np.ndarray, num_lanes: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Runs with at least one group, lane by lane in reading order, and each lane's start."""
+    # Runs with at least one group, lane by lane in reading order, and where each lane begins.
     queues = np.argsort(lanes, kind="stable")
     queues = queues[groups[queues] > 0]
     bounds = np.searchsorted(lanes[queues], np.arange(num_lanes + 1))
-    return queues.astype(np.int64), bounds.astype(np.int64)
+    cells = num_lanes * parts * width
+    table = np.empty((int(groups.sum()) // cells, cells), np.int64)
+    random = np.array([seed % 2**64], np.uint64)
+    runs = np.ascontiguousarray(classes, np.int64), groups.astype(np.int64), queues, bounds
+    sizes = parts, width, max(1, window // num_lanes)
+    if parents is None:
+        steps, peak = _play(*runs, sizes, random, table)
+    else:
+        of_runs = np.ascontiguousarray(parents, np.int64)
+        steps, peak = _play_groups(*runs, sizes, random, table, of_runs)
+    return table[:steps], int(peak)
 
 
 @inner
@@ -108,11 +106,12 @@ def _play(
     left: np.ndarray,
     queues: np.ndarray,
     bounds: np.ndarray,
-    per_lane: int,
-    window: int,
+    sizes: tuple[int, int, int],
     random: np.ndarray,
     table: np.ndarray,
 ) -> tuple[int, int]:
+    """Fill the table; return the number of rows filled and the most open runs."""
+    _, per_lane, window = sizes
     lanes = len(bounds) - 1
     used = np.full(classes.max() + 1, -1, np.int64)  # last step that used the class
     following = bounds[:-1].copy()
@@ -169,63 +168,18 @@ class _Runs(NamedTuple):
     there: np.ndarray  # classes of each parent that have an open run
 
 
-def draw_groups_from_window(
-    classes: np.ndarray,
-    parents: np.ndarray,
-    groups: np.ndarray,
-    lanes: np.ndarray,
-    *,
-    num_lanes: int,
-    parts: int,
-    width: int,
-    window: int,
-    seed: int,
-) -> tuple[np.ndarray, int]:
-    """Draw runs for each batch: each lane gives ``width`` classes of ``parts`` parents.
-
-    Args:
-        classes: (R,) class of each run, in reading order.
-        parents: (R,) group that the class belongs to.
-        groups: (R,) how often the run can give K images.
-        lanes: (R,) lane of each run.
-        num_lanes: lanes of the whole plan.
-        parts: parents that each lane gives to a batch; no two lanes give the same.
-        width: classes of each of them.
-        window: runs that are open in all lanes together, not counting those that wait for others.
-        seed: draws parents and classes.
-
-    Returns:
-        (steps, num_lanes * parts * width) numbers of runs, lane by lane, parent by parent, and
-        the most runs that were open at a time.
-    """
-    queues, bounds = _queue_runs(groups, lanes, num_lanes)
-    most = int(groups.sum()) // (num_lanes * parts * width)
-    table = np.empty((most, num_lanes * parts * width), np.int64)
-    steps, peak = _play_groups(
-        np.ascontiguousarray(classes, np.int64),
-        np.ascontiguousarray(parents, np.int64),
-        groups.astype(np.int64),
-        queues,
-        bounds,
-        (parts, width, max(1, window // num_lanes)),
-        np.array([seed % 2**64], np.uint64),
-        table,
-    )
-    return table[:steps], int(peak)
-
-
 @kernel
 def _play_groups(
     classes: np.ndarray,
-    parents: np.ndarray,
     left: np.ndarray,
     queues: np.ndarray,
     bounds: np.ndarray,
     sizes: tuple[int, int, int],
     random: np.ndarray,
     table: np.ndarray,
+    parents: np.ndarray,
 ) -> tuple[int, int]:
-    """Fill the table; return the number of rows filled and the most open runs."""
+    """Fill the table as ``_play`` does, with few parents in a batch."""
     parts, width, window = sizes
     lanes = len(bounds) - 1
     runs_of = np.zeros((lanes, classes.max() + 1), np.int64)

@@ -24,7 +24,7 @@ from hgld.shards.batches import (
 )
 from hgld.shards.sampling import count_rows, deal_rows, shuffle_classes
 from hgld.shards.shard_plan import plan_split
-from hgld.shards.window import draw_groups_from_window
+from hgld.shards.window import draw_from_window
 
 sizes = st.lists(st.integers(1, 40), min_size=4, max_size=30)
 
@@ -414,7 +414,7 @@ def test_parents_are_drawn_as_often_as_they_have_runs() -> None:
     """Groups of 10, 20 and 70 classes: the largest is in most batches, none in all of them."""
     group = np.repeat([0, 1, 2], [10, 20, 70])
     classes = np.repeat(np.arange(100), 5)
-    table, peak = draw_groups_from_window(
+    table, peak = draw_from_window(
         classes,
         group[classes],
         np.ones(500, np.int64),
