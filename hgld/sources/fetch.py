@@ -26,7 +26,6 @@ from hgld.ray_tasks import Reserve, cluster_connection
 from hgld.sources.download import RemoteFile, download, measure_bandwidth
 from hgld.sources.shrink import (
     ALL,
-    KeptPhotos,
     ShrinkTask,
     WantedPhotos,
     download_kept,
@@ -180,12 +179,12 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
             # one connection for all threads
             with cluster_connection(options.ray) if options.ray else nullcontext():
                 results = _load_all(works, [p.file for p in shrinking], options.parallel)
-            kept, found = sum(r.kept for r in results), sum(r.found for r in results)
+            kept, found = map(sum, zip(*results, strict=True))
             if found:
                 say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
 
 
-Work = Callable[[Event], KeptPhotos | None]
+Work = Callable[[Event], tuple[int, int] | None]
 
 
 def _load_whole(file: RemoteFile, notes: Path, again: bool, stop: Event) -> None:
@@ -202,7 +201,7 @@ def _shrink_elsewhere(options: FetchOptions, task: ShrinkTask) -> None:
 
 def _load_all(
     works: Sequence[Work], files: Sequence[RemoteFile], parallel: int
-) -> list[KeptPhotos]:
+) -> list[tuple[int, int]]:
     """Run the downloads of the files in parallel; raise errors after the others have finished."""
     stop, label = Event(), _label_of(files)
     workers = ThreadPoolExecutor(parallel)

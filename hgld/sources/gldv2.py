@@ -256,7 +256,15 @@ def _load_train(tables: "DuckDBPyConnection", source: Path, options: CollectOpti
         tables.execute("""UPDATE rows_train SET own = 'duplicate', differs = false FROM (
             SELECT image_id, min(n) AS first FROM rows_train GROUP BY image_id HAVING count(*) > 1
         ) AS again WHERE rows_train.image_id = again.image_id AND n > first""")
-    _require_same_landmarks(tables, source / options.train_clean_csv)
+    wrong = tables.sql("""SELECT image_id, clean.landmark_id, rows.landmark_id
+        FROM clean JOIN rows_train AS rows USING (image_id)
+        WHERE differs AND clean.landmark_id <> rows.landmark_id ORDER BY clean.n""").fetchall()
+    if wrong:
+        image, listed, other = wrong[0]
+        raise InvalidData(
+            f"{source / options.train_clean_csv}: image {image} is under landmark {listed}, but "
+            f"train.csv says {other} ({len(wrong)} such images); do the two files belong together?"
+        )
     tables.execute("ALTER TABLE rows_train DROP differs")
     tables.execute(
         """INSERT INTO rows_train SELECT n + (SELECT count(*) FROM rows_train), image_id,
@@ -314,20 +322,6 @@ def _load_rows(
     tables.execute(f"DROP TABLE {name}")
     query_csv(tables, query, path, columns)
     return True
-
-
-def _require_same_landmarks(tables: "DuckDBPyConnection", path: Path) -> None:
-    """Require that each image has the same landmark in train.csv and in the clean list."""
-    if not tables.sql("SELECT count(*) FROM rows_train WHERE differs").fetchall()[0][0]:
-        return
-    wrong = tables.sql("""SELECT image_id, clean.landmark_id, rows.landmark_id
-        FROM clean JOIN rows_train AS rows USING (image_id)
-        WHERE differs AND clean.landmark_id <> rows.landmark_id ORDER BY clean.n""").fetchall()
-    image, listed, other = wrong[0]
-    raise InvalidData(
-        f"{path}: image {image} is under landmark {listed}, but train.csv says {other} "
-        f"({len(wrong)} such images); do the two files belong together?"
-    )
 
 
 def _load_index(tables: "DuckDBPyConnection", source: Path, options: CollectOptions) -> None:
@@ -389,12 +383,7 @@ def _load_queries(
             f"{path} row {row_in_file(path, lost[0][0])}: image {lost[0][1]} is "
             f"not in {options.index_image_csv}; do the two files belong together?"
         )
-    _warn_of_unknown(tables, path)
-    tables.unregister("queries")
-
-
-def _warn_of_unknown(tables: "DuckDBPyConnection", path: Path) -> None:
-    """Send a notice of relevant ids without index image: a sign that a long cell was truncated."""
+    # A sign that a long cell was truncated.
     unknown = tables.sql("""SELECT n, image_id FROM (
             SELECT n, unnest(string_split(images, ' ')) AS image_id FROM queries WHERE images <> ''
         ) ANTI JOIN rows_index USING (image_id) ORDER BY n""").fetchall()
@@ -404,6 +393,7 @@ def _warn_of_unknown(tables: "DuckDBPyConnection", path: Path) -> None:
             f"{path}: {len(unknown):,} relevant ids are those of no index image, such as "
             f"'{unknown[0][1]}' in row {row}; is the file cut short?"
         )
+    tables.unregister("queries")
 
 
 def _locate(

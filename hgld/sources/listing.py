@@ -48,26 +48,21 @@ class Listing:
         if "offset" not in lines:  # images of a tar share its path
             require_apart(lines, "photo", "path")
         lines = lines.assign(space=lines["split"].map(SPACE_OF_SPLIT).astype("str"))
-        _require_one_path(lines, levels)
+        paths = lines.drop_duplicates([*CLASS, *levels])
+        odd = paths[paths.duplicated(CLASS, keep=False)]
+        if not odd.empty:
+            same = odd.groupby(CLASS, sort=False)
+            first, second = next(iter(same))[1].to_dict("records")[:2]
+            coarse = next(level for level in levels if first[level] != second[level])
+            raise InvalidData(
+                f"{second['file']} line {second['line']}: class {first['landmark_id']} is under "
+                f"{coarse} '{second[coarse]}', but under '{first[coarse]}' in {first['file']} line "
+                f"{first['line']}; expected one parent ({len(same)} such classes); correct the "
+                "lines"
+            )
         classes = lines.drop_duplicates(CLASS)[[*CLASS, *levels]].reset_index(drop=True)
         images = lines.drop(columns=["space", *levels])
         return cls(images, classes.assign(name=classes[levels[-1]]), tuple(levels))
-
-
-def _require_one_path(lines: pd.DataFrame, levels: Sequence[str]) -> None:
-    """Require one path for each finest class; the error names the first two lines that differ."""
-    paths = lines.drop_duplicates([*CLASS, *levels])
-    odd = paths[paths.duplicated(CLASS, keep=False)]
-    if odd.empty:
-        return
-    same = odd.groupby(CLASS, sort=False)
-    first, second = next(iter(same))[1].to_dict("records")[:2]
-    coarse = next(level for level in levels if first[level] != second[level])
-    raise InvalidData(
-        f"{second['file']} line {second['line']}: class {first['landmark_id']} is under "
-        f"{coarse} '{second[coarse]}', but under '{first[coarse]}' in {first['file']} line "
-        f"{first['line']}; expected one parent ({len(same)} such classes); correct the lines"
-    )
 
 
 def require_file(path: Path, what: str, remedy: str = SET_FOLDER) -> Path:
@@ -173,9 +168,22 @@ def read_words(
             f"{path} line 1: '{stated}', but the list has {len(lines)} lines; expected their "
             "number; the file is truncated or has other lines, get it again"
         )
-    cells = [_cells(path, number, line, columns) for number, line in lines]
-    if not cells:
+    if not lines:
         raise InvalidData(f"{path}: no lines; expected {what}; get the file again")
+    cells = [line.split(maxsplit=len(columns) - 1) for _, line in lines]
+    numbers = [place for place, kind in enumerate(columns.values()) if kind == "int"]
+    for (number, line), words in zip(lines, cells, strict=True):
+        if len(words) < len(columns):
+            raise InvalidData(
+                f"{path} line {number}: '{line}' has {len(words)} of {len(columns)} words; "
+                f"expected {' '.join(columns)}; correct the line, or get the file again"
+            )
+        if not all(WHOLE.fullmatch(words[place]) for place in numbers):
+            raise InvalidData(
+                f"{path} line {number}: '{line}'; expected {' '.join(columns)}, of which "
+                + ", ".join(list(columns)[place] for place in numbers)
+                + " are whole numbers; correct the line, or get the file again"
+            )
     table = pd.DataFrame(cells, columns=list(columns))
     types = {name: "int64" if kind == "int" else "str" for name, kind in columns.items()}
     return table.astype(types).assign(line=[number for number, _ in lines])
@@ -202,21 +210,3 @@ def read_lists(
         for file, split in splits.items()
     ]
     return pd.concat(lists, ignore_index=True)
-
-
-def _cells(path: Path, number: int, line: str, columns: dict[str, ColumnType]) -> list[str | int]:
-    words = line.split(maxsplit=len(columns) - 1)
-    if len(words) < len(columns):
-        raise InvalidData(
-            f"{path} line {number}: '{line}' has {len(words)} of {len(columns)} words; expected "
-            + f"{' '.join(columns)}; correct the line, or get the file again"
-        )
-    numbers = [kind == "int" for kind in columns.values()]
-    pairs = list(zip(words, numbers, strict=True))
-    if not all(WHOLE.fullmatch(word) for word, is_number in pairs if is_number):
-        raise InvalidData(
-            f"{path} line {number}: '{line}'; expected {' '.join(columns)}, of which "
-            + ", ".join(name for name, kind in columns.items() if kind == "int")
-            + " are whole numbers; correct the line, or get the file again"
-        )
-    return [int(word) if is_number else word for word, is_number in pairs]

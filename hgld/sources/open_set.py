@@ -100,7 +100,11 @@ def hold_out(
     sizes = np.bincount(group)
     order = np.lexsort((fractions, group))
     first = (np.cumsum(sizes) - sizes)[group[order]]
-    parts = _apportion(sizes, share, _fractions(names, seed))
+    # Counts of the groups by largest remainders: an exact sum, each within one of its share.
+    exact = sizes * share
+    parts = np.floor(exact).astype(np.int64)
+    missing = int(np.floor(sizes.sum() * share + 0.5)) - int(parts.sum())
+    parts[np.lexsort((_fractions(names, seed), parts - exact))[:missing]] += 1
     held = np.zeros(len(fractions), dtype=bool)
     held[order] = np.arange(len(order)) - first < parts[group[order]]
     return held
@@ -141,26 +145,12 @@ def _fractions(keys: Iterable[str], seed: int) -> np.ndarray:
     return np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in digests])
 
 
-def _apportion(sizes: np.ndarray, share: float, ties: np.ndarray) -> np.ndarray:
-    """Return (G,) counts of the groups by largest remainders: an exact sum, each within one.
-
-    Args:
-        sizes: (G,) of the groups.
-        share: in [0, 1).
-        ties: (G,) numbers; of equal remainders the group with the smaller one gets its next key.
-    """
-    exact = sizes * share
-    parts = np.floor(exact).astype(np.int64)
-    missing = int(np.floor(sizes.sum() * share + 0.5)) - int(parts.sum())
-    parts[np.lexsort((ties, parts - exact))[:missing]] += 1
-    return parts
-
-
 def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
     """Return the classes of a list, or of the lines of a file."""
     where = "collect.evaluation_classes"
-    listed = list(given) if isinstance(given, tuple) else []
-    if isinstance(given, Path):
+    if isinstance(given, tuple):
+        listed = list(given)
+    else:
         where = f"{where}: {given}"
         try:
             listed = [line.strip() for line in given.read_text("utf-8-sig").splitlines()]

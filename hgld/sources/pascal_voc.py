@@ -127,34 +127,27 @@ def measure_detections(
 
 def _boxes_of(file: Path) -> list[tuple[str, list[float], bool]]:
     try:
-        path = require_file(file, "the boxes of an image", UNPACK)
-        root = ElementTree.parse(path).getroot()
+        root = ElementTree.parse(require_file(file, "the boxes of an image", UNPACK)).getroot()
         width, height = (float(root.findtext(f"size/{side}", "")) for side in ("width", "height"))
     except (ElementTree.ParseError, ValueError) as error:
         raise InvalidData(
             f"{file}: {error}; expected VOC's XML with the size of the image; get it again"
         ) from None
-    return [
-        _read_box(file, number, element, width, height)
-        for number, element in enumerate(root.findall("object"), start=1)
-    ]
-
-
-def _read_box(
-    file: Path, number: int, element: ElementTree.Element, width: float, height: float
-) -> tuple[str, list[float], bool]:
-    texts = [element.findtext(f"bndbox/{name}", "") for name in CORNERS]
-    name, hard = element.findtext("name", ""), element.findtext("difficult", "0")
-    try:
-        left, top, right, bottom = corners = [float(text) for text in texts]
-        inside = 1 <= left <= right <= width and 1 <= top <= bottom <= height
-        difficult = {"0": False, "1": True}[hard.strip()]
-    except (ValueError, KeyError):
-        inside = False
-    if not inside or not name:
-        raise InvalidData(
-            f"{file} object {number}: '{name}' with {', '.join(CORNERS)} = {', '.join(texts)}, "
-            f"difficult = {hard}; expected a name, a box inside 1 to {width:g} and 1 to "
-            f"{height:g}, and 0 or 1; correct the file"
-        )
-    return name, corners, difficult
+    found = []
+    for number, element in enumerate(root.findall("object"), start=1):
+        texts = [element.findtext(f"bndbox/{name}", "") for name in CORNERS]
+        name, hard = element.findtext("name", ""), element.findtext("difficult", "0")
+        try:
+            left, top, right, bottom = corners = [float(text) for text in texts]
+            inside = 1 <= left <= right <= width and 1 <= top <= bottom <= height
+            difficult = {"0": False, "1": True}[hard.strip()]
+        except (ValueError, KeyError):
+            inside = False
+        if not inside or not name:
+            raise InvalidData(
+                f"{file} object {number}: '{name}' with {', '.join(CORNERS)} = {', '.join(texts)}, "
+                f"difficult = {hard}; expected a name, a box inside 1 to {width:g} and 1 to "
+                f"{height:g}, and 0 or 1; correct the file"
+            )
+        found.append((name, corners, difficult))
+    return found

@@ -55,14 +55,6 @@ class WantedPhotos:
 ALL = WantedPhotos(None, "all")
 
 
-@dataclass(frozen=True)
-class KeptPhotos:
-    """Number of photos kept of a tar, and of all its photos."""
-
-    kept: int
-    found: int
-
-
 def kept_path(tar: Path) -> Path:
     """Return the path of a tar's kept photos.
 
@@ -108,7 +100,7 @@ def download_kept(
     fetched: Path,
     again: bool = False,
     shrink: "Callable[[ShrinkTask], object] | None" = None,
-) -> KeptPhotos:
+) -> tuple[int, int]:
     """Download one tar and keep its wanted photos, unless done before; a complete tar stays.
 
     Args:
@@ -120,6 +112,9 @@ def download_kept(
         fetched: folder of the records of verified files.
         again: ignore the record and compare every kept byte with its checksum.
         shrink: does the resizing; default: ``shrink_tar``, here.
+
+    Returns:
+        Number of photos kept of the tar, and of all its photos; 0 and 0 if it was done before.
 
     Raises:
         InvalidData: the MD5 is wrong, the file is not a tar, or the path of the kept photos is a
@@ -137,7 +132,7 @@ def download_kept(
                 note_right(kept_file, fetched)
             if file.part.exists():  # of a run that was killed before it went
                 discard(file)
-            return KeptPhotos(0, 0)
+            return 0, 0
         say(f"{kept}: does not have its checksum; its photos are loaded again")
     load_part(file, stop)
     run = shrink or partial(shrink_tar, stop=stop)
@@ -158,7 +153,7 @@ def download_kept(
         raise
     discard(file)
     note_right(kept_file, fetched)
-    return KeptPhotos(len(chosen), len(members))
+    return len(chosen), len(members)
 
 
 def is_kept(tar: Path, short_side: int, quality: int, wanted: WantedPhotos | None) -> bool:

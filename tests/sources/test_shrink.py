@@ -382,7 +382,7 @@ def test_a_disk_that_is_full_while_it_resizes_keeps_the_loaded_tar_alone(
         left = {path.name for path in file.path.parent.iterdir()}
         assert left == {"index_000.tar.part", "index_000.tar.part.version"}
         grow()
-        assert download_kept(file, ALL, 590, 100, Event(), tmp_path / "notes").kept == 1
+        assert download_kept(file, ALL, 590, 100, Event(), tmp_path / "notes")[0] == 1
 
 
 def test_a_wanted_list_that_is_not_fetched_is_told(site: Site) -> None:

@@ -77,7 +77,16 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
                 "remove it (validation_share may be set)"
             )
     listing = READERS[context.source.kind](source, context.source)
-    rows = leave_out(_judge(_hold_out(listing, options), source), options)
+    rows, classes = listing.images, listing.classes
+    # Some of the training classes are moved to validation.
+    ids = rows.loc[rows["split"] == "train", "landmark_id"].unique()
+    trained = classes[(classes["space"] == "train") & classes["landmark_id"].isin(ids)]
+    groups = trained[listing.levels[0]] if len(listing.levels) > 1 else None
+    splits = split_classes(trained["landmark_id"].astype(str).tolist(), options, groups)
+    moved = trained["landmark_id"][splits == "validation"]
+    moves = (rows["split"] == "train") & rows["landmark_id"].isin(moved)
+    rows = rows.assign(split=rows["split"].mask(moves, "validation"))
+    rows = leave_out(_judge(rows, source), options)
     taken = rows[rows["reason"] == ""]
     lists = rows.loc[rows["file"] != rows["path"], "file"].unique()  # a tar is its own list
     unlisted = drop_unlisted(
@@ -98,9 +107,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     # One row for each class with images, in the id space of its split.
     found = taken.assign(space=taken["split"].map(SPACE_OF_SPLIT).astype("str"))
     landmarks = (
-        found[CLASS]
-        .drop_duplicates()
-        .merge(listing.classes[[*CLASS, "name"]], on=CLASS, how="left")
+        found[CLASS].drop_duplicates().merge(classes[[*CLASS, "name"]], on=CLASS, how="left")
     )
     landmarks = landmarks.rename(columns={"space": "split"}).assign(commons_url="")
     return (
@@ -128,19 +135,6 @@ def read_hierarchy(
     detail = f"no line of the {context.source.kind} files has this class"
     gone = found[~known].assign(reason="not in list", detail=detail)
     return hierarchy[columns_of("hierarchy")], gone[columns_of("label_dropped")]
-
-
-def _hold_out(listing: Listing, options: CollectOptions) -> pd.DataFrame:
-    """Return the lines with some of the training classes moved to validation."""
-    rows, classes = listing.images, listing.classes
-    ids = rows.loc[rows["split"] == "train", "landmark_id"].unique()
-    trained = classes[(classes["space"] == "train") & classes["landmark_id"].isin(ids)]
-    keys = trained["landmark_id"].astype(str).tolist()
-    groups = trained[listing.levels[0]] if len(listing.levels) > 1 else None
-    splits = split_classes(keys, options, groups)
-    moved = trained["landmark_id"][splits == "validation"]
-    moves = (rows["split"] == "train") & rows["landmark_id"].isin(moved)
-    return rows.assign(split=rows["split"].mask(moves, "validation"))
 
 
 def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:

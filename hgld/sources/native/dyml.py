@@ -23,7 +23,7 @@ import pandas as pd
 from hgld.artifacts import hash_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.listing import Listing, read_text
+from hgld.sources.listing import WHOLE, Listing, read_text
 
 LEVELS = ("coarse", "middle", "fine")
 PRODUCT_TEST = "mini-bmk_all_in_one"
@@ -71,19 +71,18 @@ def read_glued(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
             f"{path} line 1: '{first[:80]}'; expected to begin with "
             f"fname, {', '.join(columns)}; unpack it again"
         )
-    lines = enumerate([header[2], *others], start=1)
-    rows = [_read_row(path, number, line, names) for number, line in lines if line.strip()]
+    rows = []
+    for number, line in enumerate([header[2], *others], start=1):
+        if not line.strip():
+            continue
+        fname, *cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != len(names) or not all(map(WHOLE.fullmatch, cells)):
+            raise InvalidData(
+                f"{path} line {number}: '{line.strip()}'; expected fname, {', '.join(names)}, and "
+                "whole numbers behind the file name; unpack it again"
+            )
+        rows.append([fname, *map(int, cells), number])
     return pd.DataFrame(rows, columns=["fname", *names, "line"])
-
-
-def _read_row(path: Path, number: int, line: str, names: list[str]) -> list[str | int]:
-    fname, *cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != len(names) or not all(re.fullmatch(r"-?[0-9]{1,18}", cell) for cell in cells):
-        raise InvalidData(
-            f"{path} line {number}: '{line.strip()}'; expected fname, {', '.join(names)}, and "
-            "whole numbers behind the file name; unpack it again"
-        )
-    return [fname, *map(int, cells), number]
 
 
 def _read_paths(source: Path, folder: str, split: str) -> pd.DataFrame:

@@ -29,16 +29,25 @@ def read(source: Path, options: SourceOptions) -> Listing:
             category is in both lists.
     """
     own = options.inaturalist
-    documents = [_read_annotations(source / name) for name in own.annotations]
+    files = [source / name for name in own.annotations]
+    documents = [_read_annotations(file) for file in files]
     levels = (*ABOVE[own.levels], "species")
-    classes = _classes(documents[0], source / own.annotations[0], levels)
+    classes = _classes(documents[0], files[0], levels)
     lists = {own.train_list: "train", own.test_list: "evaluation"}
     what = "a path a line, the retrieval split of Brown et al. 2020"
     images = read_lists(source, lists, {"path": "text"}, what)
     images["file"] = images["file"].map(lambda file: Path(file).name)
-    images["landmark_id"] = _categories(images, classes)
+    # An image's folder is the number of its category.
+    folders = images["path"].str.rsplit("/", n=2).str[-2].fillna("")
+    known = folders.isin(classes["landmark_id"].astype("str"))
+    if not known.all():
+        row = images[~known].iloc[0]
+        raise InvalidData(
+            f"{row['file']} line {row['line']}: '{row['path']}' lies in the folder of no category; "
+            "expected SUPERCATEGORY/CATEGORY/NAME.jpg with a category's number; get the list again"
+        )
+    images["landmark_id"] = folders.astype("int64")
     require_apart(images, "category")
-    files = [source / name for name in own.annotations]
     credit = pd.concat(map(_credit_of, documents, files))
     credit = credit[~credit.index.duplicated()]
     return Listing(images.join(credit, on="path"), classes, levels)
@@ -68,19 +77,6 @@ def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> p
     )
     table = table[["id", *levels]].astype(dict.fromkeys(levels, "str"))
     return table.rename(columns={"id": "landmark_id"}).assign(space="train", name=table["species"])
-
-
-def _categories(images: pd.DataFrame, classes: pd.DataFrame) -> "pd.Series[int]":
-    """Return the category of each image; the image's folder is its number."""
-    folders = images["path"].str.rsplit("/", n=2).str[-2].fillna("")
-    known = folders.isin(classes["landmark_id"].astype("str"))
-    if not known.all():
-        row = images[~known].iloc[0]
-        raise InvalidData(
-            f"{row['file']} line {row['line']}: '{row['path']}' lies in the folder of no category; "
-            "expected SUPERCATEGORY/CATEGORY/NAME.jpg with a category's number; get the list again"
-        )
-    return folders.astype("int64")
 
 
 def _credit_of(document: dict[str, Any], path: Path) -> pd.DataFrame:

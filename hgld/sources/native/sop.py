@@ -6,8 +6,6 @@ A line is ``image_id class_id super_class_id path``; the folder in the path name
 
 from pathlib import Path
 
-import pandas as pd
-
 from hgld.artifacts import ColumnType
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
@@ -32,17 +30,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
     """
     lines = read_lists(source, FILES, COLUMNS, "the lines of a split", header=True)
     require_apart(lines, "product", "class_id")
-    names = _name_super_classes(lines)
-    found = lines[["path", "split", "file", "line"]].assign(
-        landmark_id=lines["class_id"],
-        super_class=lines["super_class_id"].map(names).astype("str"),
-        product="product " + lines["class_id"].astype("str"),
-    )
-    return Listing.of_lines(found, LEVELS)
-
-
-def _name_super_classes(lines: pd.DataFrame) -> dict[int, str]:
-    """Return the name of each super class: its folder without the suffix ``_final``."""
+    # The name of a super class is its folder without the suffix.
     folders = lines["path"].str.partition("/")[0].str.removesuffix("_final")
     pairs = lines.assign(folder=folders).drop_duplicates(["super_class_id", "folder"])
     odd = pairs[pairs["super_class_id"].duplicated()]
@@ -53,4 +41,9 @@ def _name_super_classes(lines: pd.DataFrame) -> dict[int, str]:
             f"'{row['folder']}' and in another folder; expected one folder a super class; get the "
             "list again"
         )
-    return dict(zip(pairs["super_class_id"], pairs["folder"], strict=True))
+    found = lines[["path", "split", "file", "line"]].assign(
+        landmark_id=lines["class_id"],
+        super_class=folders,
+        product="product " + lines["class_id"].astype("str"),
+    )
+    return Listing.of_lines(found, LEVELS)

@@ -18,16 +18,8 @@ from hgld.errors import InvalidData
 from hgld.sources.listing import Listing, read_json
 
 LEVELS = ("domain", "class")
-DOMAINS = (
-    "cars",
-    "sop",
-    "inshop",
-    "inat",
-    "met",
-    "gldv2",
-    "food2k",
-    "rp2k",
-)  # as the authors number
+# as the authors number them
+DOMAINS = ("cars", "sop", "inshop", "inat", "met", "gldv2", "food2k", "rp2k")
 INDEXED = ("inshop", "met", "gldv2")
 SIDES = ("train", "val", "test")
 MOST = 100_000_000  # classes of a domain's split

@@ -34,16 +34,6 @@ def read(source: Path, options: SourceOptions) -> Listing:
         InvalidData: a list or a file of boxes is missing or has another form, an identity is in
             both lists, or a photo has no box.
     """
-    lines = _read_lists(source)
-    require_apart(lines, "identity")
-    there = any((source / BOXES.format(side)).is_file() for side in SPLITS)
-    if options.vggface2_boxes == "required" or (options.vggface2_boxes == "auto" and there):
-        boxes = [_read_boxes(source, side, lines, options.vggface2_margin) for side in SPLITS]
-        lines = lines.join(pd.concat(boxes))
-    return Listing.of_lines(lines, LEVELS)
-
-
-def _read_lists(source: Path) -> pd.DataFrame:
     splits = {f"{side}_list.txt": split for side, split in SPLITS.items()}
     lines = read_lists(source, splits, {"photo": "text"}, "IDENTITY/PHOTO, a line each")
     identity = lines["photo"].str.extract(PHOTO)[0]
@@ -53,11 +43,17 @@ def _read_lists(source: Path) -> pd.DataFrame:
             f"{source / row['file']} line {row['line']}: '{row['photo']}'; expected "
             "IDENTITY/PHOTO, such as n000002/0001_01.jpg; get the list again"
         )
-    return lines.assign(
+    lines = lines.assign(
         path=lines["file"].str.removesuffix("_list.txt") + "/" + lines["photo"],
         landmark_id=identity.astype("int64"),
         identity="identity " + identity,
     )
+    require_apart(lines, "identity")
+    there = any((source / BOXES.format(side)).is_file() for side in SPLITS)
+    if options.vggface2_boxes == "required" or (options.vggface2_boxes == "auto" and there):
+        boxes = [_read_boxes(source, side, lines, options.vggface2_margin) for side in SPLITS]
+        lines = lines.join(pd.concat(boxes))
+    return Listing.of_lines(lines, LEVELS)
 
 
 def _read_boxes(source: Path, side: str, lines: pd.DataFrame, margin: float) -> pd.DataFrame:
