@@ -107,33 +107,29 @@ def measure(
     """
     from hgld.artifacts import write_csv
     from hgld.errors import UsageError
-    from hgld.evaluate.measured_files import measure_draws, measure_files
+    from hgld.evaluate.measured_files import FileResult, measure_draws, measure_files
 
     require_other(out, query, gallery, labels, gallery_labels)
     if gallery is None and gallery_labels is not None:
         raise UsageError(f"--gallery-labels {gallery_labels}: there is no GALLERY to label")
-    if draws is not None:
-        if gallery is not None:
-            raise UsageError(f"--draws takes the galleries from {query}; leave out {gallery}")
-        with progress("measure"):
-            side, _ = _read_sides(query, labels)
-            drawn = measure_draws(side, draws, metric or (), level or (), cosine=not dot)
-        if out is not None:
-            write_csv(drawn.draws.reset_index(), out)
-        if as_json:
-            print_json(drawn.facts())
-        else:
-            _print_draws(drawn)
-        return
+    if draws is not None and gallery is not None:
+        raise UsageError(f"--draws takes the galleries from {query}; leave out {gallery}")
+    found: FileResult | DrawnResult
     with progress("measure"):
         side, other = _read_sides(query, labels, gallery, gallery_labels)
-        found = measure_files(side, other, metric or (), level or (), cosine=not dot)
+        names = metric or (), level or ()
+        if draws is None:
+            found = measure_files(side, other, *names, cosine=not dot)
+        else:
+            found = measure_draws(side, draws, *names, cosine=not dot)
     if out is not None:
-        write_csv(found.per_query(), out)
+        write_csv(found.table(), out)
     if as_json:
         print_json(found.facts())
-    else:
+    elif isinstance(found, FileResult):
         _print_measures(found)
+    else:
+        _print_draws(found)
 
 
 @app.command("embed")
@@ -562,7 +558,7 @@ def duplicates(
 
 
 def _read_sides(
-    query: Path, labels: Path | None, gallery: Path | None = None, its_labels: Path | None = None
+    query: Path, labels: Path | None, gallery: Path | None, its_labels: Path | None
 ) -> "tuple[Given, Given | None]":
     """Read both sides; the gallery has the query's labels by id, or by row if it is its file."""
     from hgld.errors import UsageError
@@ -620,12 +616,10 @@ def _print_draws(found: "DrawnResult") -> None:
     queries = count_text(found.queries, "query")
     images = count_text(found.gallery, "gallery image")
     typer.echo(f"{queries} against {images}, one a class; {' > '.join(found.levels)}")
-    facts = found.facts()
     typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'deviation':>11}")
-    for name, mean in facts["mean"].items():
-        numbers = (math.nan if v is None else v for v in (mean, facts["deviation"][name]))
-        mean_text, deviation = map(_percent, numbers)
-        typer.echo(f"{name:<{NAME}}{mean_text:>7}{deviation:>11}")
+    draws = found.draws
+    for name, mean, deviation in zip(draws, draws.mean(), draws.std(), strict=True):
+        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{_percent(deviation):>11}")
     typer.echo(f"over {count_text(len(found.draws), 'draw')}")
 
 

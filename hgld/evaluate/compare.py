@@ -8,7 +8,7 @@ Beside it is the paired t-test over the seeds, as the papers report it.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 
@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from hgld.bootstrap import (
-    DRAWS,
     ROUNDING,
     bootstrap_unit,
     find_ends,
@@ -60,7 +59,7 @@ class Difference:
     high: float
     gained: int
     lost: int
-    by_chance: bool = False
+    by_chance: bool
     t: float | None = None
     p: float | None = None
 
@@ -151,7 +150,6 @@ def compare(
     *,
     by: str = "auto",
     seed: int = 0,
-    draws: int = DRAWS,
 ) -> Comparison:
     """Compare two runs on the queries and seeds that both have.
 
@@ -162,7 +160,6 @@ def compare(
         by: resampling unit: "classes", each with all its queries, "queries", or "auto": classes
             if no model was trained on one of them (open set), else queries.
         seed: of the bootstrap.
-        draws: of the bootstrap.
 
     Raises:
         InvalidData: no query or metric in common, different numbers of levels, or classes are
@@ -217,7 +214,6 @@ def compare(
     classes = a.classes(shared) if unit == "classes" else None
     sides = [np.stack([t.loc[shared, metrics] for t in side]) for side in zip(*values, strict=True)]
     by_chance = _is_one_training(a, b)  # then an interval that excludes 0 means nothing
-    rows = _differ(metrics, sides[0], sides[1], classes, seed, draws)
     one, other = (side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides)
     told = pd.DataFrame({"image_id": shared, "a": one, "b": other})
     told["difference"] = _without_rounding(other - one)
@@ -225,7 +221,7 @@ def compare(
         ["difference", "image_id"], ascending=[False, True], ignore_index=True
     )
     return Comparison(
-        tuple(replace(row, by_chance=by_chance) for row in rows),
+        tuple(_differ(metrics, sides[0], sides[1], classes, seed, by_chance)),
         unit,
         len(shared) if classes is None else len(np.unique(classes)),
         len(pairs),
@@ -266,7 +262,7 @@ def _differ(
     b: np.ndarray,
     classes: np.ndarray | None,
     seed: int,
-    draws: int,
+    by_chance: bool,
 ) -> Iterator[Difference]:
     """Yield the difference of each metric from (S, Q, M) values of two runs.
 
@@ -280,7 +276,7 @@ def _differ(
     with np.errstate(invalid="ignore"):  # no query with a value: 0 / 0
         means = [np.where(known, side, 0).sum(axis=1) / count for side in (a, b)]  # (S, M)
     by_seed = means[1] - means[0]
-    ends = find_ends(resample_means(gain, classes, seed=seed, draws=draws), by_seed)
+    ends = find_ends(resample_means(gain, classes, seed=seed), by_seed)
     tested = paired_t_test(*means)
     for i, metric in enumerate(metrics):
         better, worse = int((gain[:, i] > 0).sum()), int((gain[:, i] < 0).sum())
@@ -293,6 +289,7 @@ def _differ(
             float(ends[0, i]),
             float(ends[1, i]),
             *((worse, better) if lower_is_better(metric) else (better, worse)),
+            by_chance,
             t=None if tested is None else float(tested[0][i]),
             p=None if tested is None else float(tested[1][i]),
         )

@@ -64,12 +64,9 @@ def record_models(state: Path, models: Sequence[Model]) -> None:
     for model in models:
         # a work folder may be moved as a whole
         source = os.path.relpath(model.source, state) if model.kind in IN_FILES else model.source
+        options = model.options and model.options.model_dump(mode="json")
         record = asdict(replace(model, source=source, options=None))
-        if model.options is None:
-            del record["options"]
-        else:
-            record["options"] = model.options.model_dump(mode="json")
-        records[model.name] = record
+        records[model.name] = {**record, "options": options}
     write_file(state / MODELS, json.dumps(records, indent=1))
 
 

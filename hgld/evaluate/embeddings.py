@@ -9,9 +9,9 @@ hash of its bytes, the model and the images; a damaged or misplaced file is comp
 import io
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -74,10 +74,10 @@ class EmbeddingStore:
         every = {task.path: task for part in tasks.values() for task in part}
         found = {path: task.read() for path, task in every.items()}
         if waiting := [every[path] for path, vectors in found.items() if vectors is None]:
-            self._run(waiting, f"Embedding with {model.name}")
+            self._run(waiting)
             found |= {task.path: task.read() for task in waiting}
         mapped = texts | {
-            split: MappedVectors(tuple(_found(found, task.path) for task in own))
+            split: MappedVectors(tuple(_found(found[task.path], task.path) for task in own))
             for split, own in tasks.items()
         }
         for side in sides:
@@ -88,7 +88,7 @@ class EmbeddingStore:
     def waiting(self, model: Model, side: Side) -> Iterator[Rows]:
         """Yield the rows of each file of a side that is not embedded yet, in order."""
         tasks = self._tasks(model, self._key(model), side)
-        return (task.rows for task in tasks if not task.is_done())
+        return (task.rows for task in tasks if task.read() is None)
 
     def keep_only(self, models: Sequence[Model], sides: Iterable[Side] = ()) -> None:
         """Remove the embeddings of other models and, if sides are given, of all other images."""
@@ -122,7 +122,7 @@ class EmbeddingStore:
             np.save(buffer, embed_prompts(encoder, side.names, self.options.prompts))
             write_sealed(path, buffer.getbuffer(), holds)
             vectors = map_sealed(path, holds)
-        return MappedVectors((_found({path: vectors}, path),))
+        return MappedVectors((_found(vectors, path),))
 
     def _tasks(self, model: Model, key: str, side: Side) -> list["EmbedTask"]:
         """Return one task for each file of images, in the order of the rows."""
@@ -133,21 +133,27 @@ class EmbeddingStore:
             for part in side.parts()
         ]
 
-    def _run(self, tasks: list["EmbedTask"], label: str) -> None:
-        options, start = self.options, time.perf_counter()
+    def _run(self, tasks: list["EmbedTask"]) -> None:
+        options, start, label = self.options, time.perf_counter(), tasks[0].label
         if options.ray is not None:
-            reserve = reserve_of(options)
             located = [replace(task, model=task.model.located()) for task in tasks]
+            reserve = reserve_of(options)
             times = map_tasks(embed_or_keep, located, label, cluster=options.ray, reserve=reserve)
-            _say_rate(times, time.perf_counter() - start, label)
-            return
-        choose_device(options.device)  # raises before worker processes are started
-        if options.processes > 1 and len(tasks) > 1:
-            times = map_tasks(embed_or_keep, tasks, label, options.processes)
         else:
-            times = [embed_or_keep(task) for task in tasks]
-        _say_rate(times, time.perf_counter() - start, label)
-        loaded.cache_clear()
+            choose_device(options.device)  # raises before worker processes are started
+            if options.processes > 1 and len(tasks) > 1:
+                times = map_tasks(embed_or_keep, tasks, label, options.processes)
+            else:
+                times = [embed_or_keep(task) for task in tasks]
+            loaded.cache_clear()
+        images, loading, network = map(sum, zip(*times, strict=True))
+        if images:
+            share = loading / (loading + network)
+            say(
+                f"{label}: {images:,} images, {images / (time.perf_counter() - start):,.0f} "
+                f"images/s; reading and decoding {share:.0%} of the time, the network "
+                f"{1 - share:.0%}"
+            )
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,11 @@ class EmbedTask:
     rows: Rows
     path: Path
     options: EvaluateOptions
+
+    @property
+    def label(self) -> str:
+        """Label of its progress."""
+        return f"Embedding with {self.model.name}"
 
     @property
     def holds(self) -> str:
@@ -187,10 +198,6 @@ class EmbedTask:
         model = self.model.moved(place)
         return replace(self, model=model, folder=folder, path=place(self.path))
 
-    def is_done(self) -> bool:
-        """Whether the file has intact embeddings of all images."""
-        return self.read() is not None
-
     def read(self) -> np.ndarray | None:
         """Map the (N, D) embeddings; None if the file is missing or damaged."""
         found = map_sealed(self.path, self.holds)
@@ -207,94 +214,61 @@ def reserve_of(options: EvaluateOptions) -> Reserve:
     return Reserve(options.cpus_per_task, gpus, options.memory_gb_per_task)
 
 
-def _found(vectors: Mapping[Path, np.ndarray | None], path: Path) -> np.ndarray:
-    found = vectors[path]
-    if found is None:
+def _found(vectors: np.ndarray | None, path: Path) -> np.ndarray:
+    if vectors is None:
         raise Resumable(
             f"{path}: was damaged since it was written; run the same command again to have it made "
             "again"
         )
-    return found
+    return vectors
 
 
-@dataclass
-class EmbedTime:
-    """Images that a task embedded, and seconds of its threads on them.
+def embed_or_keep(task: EmbedTask) -> tuple[int, float, float]:
+    """Write the file of embeddings if it is missing or damaged.
 
-    Attributes:
-        images: number of them; 0 if their file was intact.
-        loading_s: spent on reading and decoding, or on waiting for it.
-        network_s: spent in the network.
+    Returns:
+        Number of images, 0 if the file was intact, and seconds of the threads: on reading and
+        decoding or waiting for it, and in the network.
     """
-
-    images: int = 0
-    loading_s: float = 0.0
-    network_s: float = 0.0
-
-
-def _say_rate(times: Sequence[EmbedTime], wall_s: float, label: str) -> None:
-    """Report images per second, and the share of loading."""
-    images = sum(one.images for one in times)
-    loading, network = (sum(getattr(one, n) for one in times) for n in ("loading_s", "network_s"))
-    if images:
-        share = loading / max(loading + network, 1e-9)
-        say(
-            f"{label}: {images:,} images, {images / max(wall_s, 1e-9):,.0f} images/s; reading and "
-            f"decoding {share:.0%} of the time, the network {1 - share:.0%}"
-        )
-
-
-def embed_or_keep(task: EmbedTask) -> EmbedTime:
-    """Write the file of embeddings if it is missing or damaged."""
-    spent = EmbedTime()
-    if not task.is_done():
-        model, options = task.model, task.options
-        device = worker_device(options.device)
-        if device.type == "cpu" and options.precision == "fp16":
-            raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
-        encoder = loaded(model, task.key, device)
-        buffer = io.BytesIO()
-        helps = {
-            "evaluate": f"lower evaluate.batch_size (it is {options.batch_size}, of a GPU) or "
-            f"evaluate.processes (it is {options.processes}); finished shards are kept",
-            "MODEL": "give --device cpu, or a smaller model; finished photos are kept",
-        }.get(
-            model.stage,
-            f'set {model.stage}.device = "cpu", or {model.option_name} to a smaller model; '
-            "finished photos are kept",
-        )
-        message = f"{model.stage}: out of memory while embedding with {model.name}; {helps}"
-        with enough_memory(message), kept_memory(device):
-            np.save(buffer, np.concatenate(list(_embed(task, encoder, device, spent))))
-        write_sealed(task.path, buffer.getbuffer(), task.holds)
-        spent.images = len(task.rows)
-    return spent
-
-
-Embed = Callable[[torch.Tensor], np.ndarray]  # photos (n, 3, H, W) -> vectors (n, D)
-
-
-def _embed(
-    task: EmbedTask, encoder: Encoder, device: torch.device, spent: EmbedTime
-) -> Iterator[np.ndarray]:
-    """Yield (n, D) embeddings, one batch of photos after the other; add to the time spent."""
-    precision = task.options.precision
+    if task.read() is not None:
+        return 0, 0.0, 0.0
+    model, options = task.model, task.options
+    device = worker_device(options.device)
+    if device.type == "cpu" and options.precision == "fp16":
+        raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
+    encoder = loaded(model, task.key, device)
 
     @torch.inference_mode()
     def embed(photos: torch.Tensor) -> np.ndarray:
-        with autocast(device, precision):
+        with autocast(device, options.precision):
             found = encoder.network(photos.to(device)).float().cpu().numpy()
         # rounded lengths are not quite 1
-        return found if precision == "float32" else unit_rows(found)
+        return found if options.precision == "float32" else unit_rows(found)
 
+    helps = {
+        "evaluate": f"lower evaluate.batch_size (it is {options.batch_size}, of a GPU) or "
+        f"evaluate.processes (it is {options.processes}); finished shards are kept",
+        "MODEL": "give --device cpu, or a smaller model; finished photos are kept",
+    }.get(
+        model.stage,
+        f'set {model.stage}.device = "cpu", or {model.option_name} to a smaller model; '
+        "finished photos are kept",
+    )
+    message = f"{model.stage}: out of memory while embedding with {model.name}; {helps}"
     batches = _embed_in_threads if device.type == "cpu" else _embed_read_ahead
-    label = f"Embedding with {task.model.name}"
-    yield from batches(task, encoder, embed, spent, label)
+    with enough_memory(message), kept_memory(device):
+        vectors, loading_s, network_s = zip(*batches(task, encoder, embed), strict=True)
+        buffer = io.BytesIO()
+        np.save(buffer, np.concatenate(vectors))
+    write_sealed(task.path, buffer.getbuffer(), task.holds)
+    return len(task.rows), sum(loading_s), sum(network_s)
 
 
-def _embed_in_threads(
-    task: EmbedTask, encoder: Encoder, embed: Embed, spent: EmbedTime, label: str
-) -> Iterator[np.ndarray]:
+Embed = Callable[[torch.Tensor], np.ndarray]  # photos (n, 3, H, W) -> vectors (n, D)
+Batches = Iterator[tuple[np.ndarray, float, float]]  # vectors, seconds: loading, in the network
+
+
+def _embed_in_threads(task: EmbedTask, encoder: Encoder, embed: Embed) -> Batches:
     """Yield embeddings of a few photos at a time; each thread reads, decodes and computes."""
     network = encoder.network
     images = ShardImages(task.folder, photo_columns(task.rows), encoder.transform)
@@ -314,14 +288,14 @@ def _embed_in_threads(
             found = embed(photos)
         return found, times[1] - times[0], time.perf_counter() - times[1]
 
-    def embed_all(pool: ThreadPoolExecutor) -> Iterator[tuple[np.ndarray, float, float]]:
+    def embed_all(pool: ThreadPoolExecutor) -> Batches:
         nonlocal turns
         # a network of a user may keep what a call found
         is_custom = any(isinstance(module, CustomNetwork) for module in network.modules())
         alone = 2 if is_custom and network not in _keeping else 0
         if alone:  # the first call may set what all others need
             yield from map(embed_few, starts[:1])
-            before = _attributes(network)
+            before = [dict(vars(module)) for module in network.modules()]
             yield from map(embed_few, starts[1:alone])
             if len(starts) > 1:
                 _keeping[network] = _keeps_calls(network, before)
@@ -329,16 +303,18 @@ def _embed_in_threads(
             turns = Lock()
         yield from pool.map(embed_few, starts[alone:])
 
-    with _threads(task.options.processes) as pool:
-        for found, loading_s, network_s in track(embed_all(pool), label, len(starts)):
-            spent.loading_s += loading_s
-            spent.network_s += network_s
-            yield found
+    # single-threaded workers; over all processes, one for each core
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(max(1, cores // task.options.processes))
+    try:
+        yield from track(embed_all(pool), task.label, len(starts))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(cores)
 
 
-def _embed_read_ahead(
-    task: EmbedTask, encoder: Encoder, embed: Embed, spent: EmbedTime, label: str
-) -> Iterator[np.ndarray]:
+def _embed_read_ahead(task: EmbedTask, encoder: Encoder, embed: Embed) -> Batches:
     """Yield embeddings of a batch; the next is read and decoded while the network computes."""
     from hgld.shards.load import ImageLoader  # imports numba, for batches
 
@@ -351,21 +327,14 @@ def _embed_read_ahead(
     )
     with closing(iter(loader)) as batches, ThreadPoolExecutor(1) as ahead:
         waiting = ahead.submit(next, batches, None)
-        for _ in track(range(len(loader)), label, len(loader)):
+        for _ in track(range(len(loader)), task.label, len(loader)):
             start = time.perf_counter()
             batch = waiting.result()
             assert batch is not None  # as many as the loader has
             waiting = ahead.submit(next, batches, None)
             middle = time.perf_counter()
-            yield embed(batch[0])
-            spent.loading_s += middle - start
-            spent.network_s += time.perf_counter() - middle
+            yield embed(batch[0]), middle - start, time.perf_counter() - middle
         waiting.result()
-
-
-def _attributes(network: torch.nn.Module) -> list[dict[str, Any]]:
-    """The attributes of each module, to see whether a call changes them."""
-    return [dict(vars(module)) for module in network.modules()]
 
 
 def _keeps_calls(network: torch.nn.Module, before: list[dict[str, Any]]) -> bool:
@@ -373,10 +342,9 @@ def _keeps_calls(network: torch.nn.Module, before: list[dict[str, Any]]) -> bool
 
     Threads that call it at once would take each other's.
     """
-    hooks = (m._forward_hooks or m._forward_pre_hooks for m in network.modules())
-    after = _attributes(network)
+    after = [vars(module) for module in network.modules()]
     return (
-        any(hooks)
+        any(one["_forward_hooks"] or one["_forward_pre_hooks"] for one in after)
         or [one.keys() for one in before] != [one.keys() for one in after]
         or any(
             one[name] is not other[name]
@@ -384,16 +352,3 @@ def _keeps_calls(network: torch.nn.Module, before: list[dict[str, Any]]) -> bool
             for name in one
         )
     )
-
-
-@contextmanager
-def _threads(processes: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of single-threaded workers; over all processes, one for each core."""
-    cores = torch.get_num_threads()
-    torch.set_num_threads(1)
-    pool = ThreadPoolExecutor(max(1, cores // processes))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(cores)

@@ -225,14 +225,12 @@ def require_finite(
     Raises:
         InvalidData: some are not finite; gives their number and the first one.
     """
-    wrong, end = list[int](), 0
-    for block in MappedVectors.of(vectors).blocks():
-        start, end = end, end + len(block)
-        wrong += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
-    if wrong:
+    blocks = MappedVectors.of(vectors).blocks()
+    wrong = np.flatnonzero(~np.concatenate([np.isfinite(block).all(axis=1) for block in blocks]))
+    if len(wrong):
         raise InvalidData(
             f"{whose}: {len(wrong)} of {len(vectors)} embeddings hold nan or inf, first "
-            f"{name(wrong[0])}; a model that trained to nan, or half precision that "
+            f"{name(int(wrong[0]))}; a model that trained to nan, or half precision that "
             "overflowed, does that"
         )
 
@@ -318,13 +316,17 @@ def _ids_of(data: Mapping[str, np.ndarray], path: Path) -> np.ndarray | None:
 
 def _texts_of(ids: "pd.Series[Any]", path: Path) -> np.ndarray:
     """Return (N,) ids as texts; refuse missing ones, which would be called "nan" or "None"."""
-    missing = ids.isna().to_numpy()
+    _require_each(ids, path, "give each image its id")
+    return as_integers(ids).astype(str).to_numpy(dtype=str)
+
+
+def _require_each(column: "pd.Series[Any]", path: Path, remedy: str) -> None:
+    missing = column.isna().to_numpy()
     if missing.any():
         raise InvalidData(
-            f"{path}: {missing.sum():,} of {len(ids):,} rows have no {ids.name}, first row "
-            f"{missing.argmax()}; give each image its id"
+            f"{path}: {missing.sum():,} of {len(column):,} rows have no {column.name}, first row "
+            f"{missing.argmax()}; {remedy}"
         )
-    return as_integers(ids).astype(str).to_numpy(dtype=str)
 
 
 def _as_listed(ids: np.ndarray, column: str) -> np.ndarray:
@@ -357,12 +359,7 @@ def _read_parquet(path: Path) -> Given:
             f"{path}: has no column 'embedding' of lists (it has {names}); put the numbers of an "
             "image into one list"
         )
-    missing = table[vectors].isna().to_numpy()
-    if missing.any():
-        raise InvalidData(
-            f"{path}: {missing.sum():,} of {len(table):,} rows have no {vectors}, first row "
-            f"{missing.argmax()}; embed these images, or leave them out"
-        )
+    _require_each(table[vectors], path, "embed these images, or leave them out")
     lengths = table[vectors].map(len)
     if lengths.nunique() > 1:
         row = int((lengths != lengths.iloc[0]).to_numpy().argmax())

@@ -26,7 +26,7 @@ from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Model, find_models
 from hgld.evaluate.name_queries import level_number, name_queries
-from hgld.evaluate.official import PAPER, Official
+from hgld.evaluate.official import OFFICIAL, PAPER, Official
 from hgld.evaluate.protocol import choose_metrics, require_classes
 from hgld.evaluate.ranking import measure_and_write
 from hgld.evaluate.sides import Rows, Shards, Side, count_paths, without_match
@@ -191,11 +191,6 @@ class _Evaluation:
         return report, pd.concat(tables, ignore_index=True)
 
     @property
-    def levels(self) -> tuple[str, ...]:
-        """Names of the levels, coarse to fine."""
-        return self.shards.levels
-
-    @property
     def _name(self) -> str:
         """Name of the protocol."""
         if self.options.protocol != "auto":
@@ -212,13 +207,13 @@ class _Evaluation:
         own = np.arange(len(paths)) < self.gallery.own_queries(self.query)
         lost = paths[without_match(paths, count_paths(searched), own)]  # without another image
         queries, classes = len(lost), len(np.unique(lost, axis=0))
+        level = self.shards.levels[self.depth - 1]
         if queries:
             image = "image" if self.query.names else "other image"
             say(
                 f"evaluate: {queries:,} of {len(self.query):,} queries, of "
                 f"{count_text(classes, 'class')}, {'has' if queries == 1 else 'have'} no {image} "
-                f"of their {self.levels[self.depth - 1]} in the gallery; metrics of that level "
-                "leave them out"
+                f"of their {level} in the gallery; metrics of that level leave them out"
             )
         number = f"level_{self.depth}"  # of a class, the same in both id spaces
         finest = _classes_in(self.query.pieces, number)
@@ -229,12 +224,11 @@ class _Evaluation:
             "gallery": self.gallery.split,
             "queries": len(self.query),
             "gallery_images": len(self.gallery),
-            "levels": list(self.levels),
+            "levels": list(self.shards.levels),
             "unmatched": {"queries": queries, "classes": classes},
             "classes": {"queries": len(finest), "trained_on": len(finest & seen)},
         }
         if self.query.names:
-            level = self.levels[self.depth - 1]
             facts["names"] = {"level": level, "prompts": list(self.options.prompts)}
         if self.options.precision != "float32":
             facts["precision"] = self.options.precision
@@ -250,44 +244,41 @@ class _Evaluation:
         vectors = store.embed(model, sides)
         result = self._result(out / f"{model.name}.npz", vectors)
         means = {name: float(value) for name, value in result.mean().items()}
-        means |= self._means_over(result)
-        tables = [
-            _value_table(model.name, name, self.query.image_ids, values.numpy())
-            for name, values in result.per_query.items()
-        ]
+        if (level := self.options.mean_over) is not None:
+            classes = self.query.labels[:, self.shards.levels.index(level)]
+            of_query = pd.DataFrame({name: v.numpy() for name, v in result.per_query.items()})
+            # a class whose queries have no value is left out, as such a query is
+            over = of_query.groupby(classes).mean().mean()
+            means |= {f"{name} over {level}": float(value) for name, value in over.items()}
+        ids, of_queries = self.query.image_ids.tolist(), result.per_query.items()
+        values = {name: (ids, of_query.tolist()) for name, of_query in of_queries}
         if self.official is not None:
             lines = out / f"{model.name}.submission.csv"
-            score = self.official.score(vectors, self.query, self.gallery, lines, self.options)
-            means |= score.means
-            tables.append(_value_table(model.name, score.name, score.ids, score.values))
-        table = pd.concat(tables, ignore_index=True)
+            official = self.official.score(vectors, self.query, self.gallery, lines, self.options)
+            means |= official[0]
+            values[OFFICIAL] = list(official[1]), list(official[1].values())
+        tables = [
+            pd.DataFrame({"model": model.name, "image_id": ids, "metric": name, "value": of_query})
+            for name, (ids, of_query) in values.items()
+        ]
+        table = pd.concat(tables).astype({"value": "float64"}).dropna(subset="value")
+        table = table.reset_index(drop=True)
         columns = ["split", "landmark_id", f"level_{self.depth}"]
-        classes = name_finest(self.query.read(columns), self.depth)
-        class_of = dict(zip(self.query.image_ids, classes, strict=True))
+        names = name_finest(self.query.read(columns), self.depth)
+        class_of = dict(zip(self.query.image_ids, names, strict=True))
         # an official query that is not in the shards has no label: an empty class
         table["class"] = [class_of.get(image_id, "") for image_id in table["image_id"]]
         shown = {name: None if math.isnan(value) else value for name, value in means.items()}
         skipped = {name: int(count) for name, count in result.skipped.items()}
         return {"mean": shown, "skipped": skipped, "inverted": result.inverted}, table
 
-    def _means_over(self, result: Result) -> dict[str, float]:
-        """Return the means over the classes of a level, each the mean over its queries."""
-        level = self.options.mean_over
-        if level is None:
-            return {}
-        classes = self.query.labels[:, self.levels.index(level)]
-        values = pd.DataFrame({name: v.numpy() for name, v in result.per_query.items()})
-        # a class whose queries have no value is left out, as such a query is
-        means = values.groupby(classes).mean().mean()
-        return {f"{name} over {level}": float(value) for name, value in means.items()}
-
     def _result(self, path: Path, vectors: Mapping[str, MappedVectors]) -> Result:
         """Return the metrics; GLDv2's protocols rename the papers' mAP@100."""
         names = {name: name for name in self.metrics}
         if self._name.startswith("gldv2"):
-            names[PAPER] = f"mAP@100:{self.levels[-1]}"
+            names[PAPER] = f"mAP@100:{self.shards.levels[-1]}"
         wanted = list(dict.fromkeys(names.values()))
-        given = vectors, self.query, self.gallery, wanted, self.levels
+        given = vectors, self.query, self.gallery, wanted, self.shards.levels
         found = measure_and_write(path, *given, self.options)
         values = found.per_query
         return replace(
@@ -330,11 +321,3 @@ def name_finest(rows: pd.DataFrame, depth: int) -> list[str]:
 def _classes_in(pieces: Iterable[Rows], number: str) -> set[int]:
     """Return the numbers of the classes of a level, which is a column of the pieces."""
     return {int(one) for piece in pieces for one in piece[[number]][number].unique()}
-
-
-def _value_table(
-    model: str, metric: str, image_ids: np.ndarray, values: np.ndarray
-) -> pd.DataFrame:
-    """Return one row for each query with a value."""
-    columns = {"model": model, "image_id": image_ids, "metric": metric, "value": values}
-    return pd.DataFrame(columns).astype({"value": "float64"}).dropna(subset="value")

@@ -81,7 +81,7 @@ class FileResult:
             "inverted": self.result.inverted,
         }
 
-    def per_query(self) -> pd.DataFrame:
+    def table(self) -> pd.DataFrame:
         """Return one row for each query: id, class, a column for each metric, and the protocol.
 
         The protocol (``gallery_images``, ``levels``) is in each row, so that two files that were
@@ -123,6 +123,10 @@ class DrawnResult:
                for what, of in numbers.items()},
         }  # fmt: skip
 
+    def table(self) -> pd.DataFrame:
+        """Return one row for each draw: its number and a column for each metric."""
+        return self.draws.reset_index()
+
 
 def measure_draws(
     query: Given,
@@ -157,8 +161,8 @@ def measure_draws(
     """
     if query.ids is None:  # rows of one file are distinct images
         query = replace(query, ids=np.arange(len(query)).astype(str))
-    table = _tables(query, query, levels)[0]
-    classes = pd.factorize(pd.MultiIndex.from_frame(table))[0]
+    words, _ = _tables(query, query, levels)
+    classes = pd.factorize(pd.MultiIndex.from_frame(words))[0]
     if classes.max() + 1 == len(query):
         raise InvalidData(
             f"{query.path}: each of the {len(query):,} classes has one image, so that none is left "
@@ -202,20 +206,18 @@ def measure_files(
         HgldError: the queries and a part of the gallery do not fit in memory.
     """
     other = gallery or query
-    tables = _tables(query, other, levels)
-    names = tuple(levels) or tuple(map(str, tables[0].columns))
-    words = [table.to_numpy() for table in tables]
-    every = np.concatenate(words)
+    words, others = _tables(query, other, levels)
+    names = tuple(levels) or tuple(map(str, words))
     # both sides are numbered together, so that equal labels get equal numbers
-    columns = [pd.factorize(every[:, i])[0] for i in range(every.shape[1])]
-    numbers = np.stack(columns, axis=1).astype(np.int64)
-    labels = [numbers[: len(words[0])], numbers[len(words[0]) :]]
+    every = np.concatenate([words.to_numpy(), others.to_numpy()])
+    numbers = np.stack([pd.factorize(column)[0] for column in every.T], axis=1).astype(np.int64)
+    labels = numbers[: len(query)], numbers[len(query) :]
     # fine to coarse would reduce every metric to one level
-    at = coarser_column(torch.from_numpy(np.concatenate(labels)))
+    at = coarser_column(torch.from_numpy(numbers))
     if at is not None:
         ordered = " ".join(f"--level {name}" for name in reversed(names))
         before = names[at - 1]
-        if len(np.unique(words[0][:, at - 1])) == len(query):
+        if words.iloc[:, at - 1].nunique() == len(query):
             ordered += f"; if '{before}' holds the ids of images, name the column image_id"
         raise InvalidData(
             f"{other.path}: level '{names[at]}' is coarser than '{before}' before it; "
@@ -257,55 +259,47 @@ def measure_files(
         )
         for n, name in enumerate(names, start=1)
     }
-    shown = tables[0].astype(str)
-    classes, paths = shown.iloc[:, -1], shown.iloc[:, 0].str.cat(shown.iloc[:, 1:], sep=" > ")
+    classes, paths = words.iloc[:, -1], words.iloc[:, 0].str.cat(words.iloc[:, 1:], sep=" > ")
     if paths.nunique() > classes.nunique():  # "other" below "church" and below "bridge"
         classes = paths
     return FileResult(result, ids, classes.to_numpy(str), names, gallery is None, unmatched)
 
 
-def _tables(query: Given, other: Given, levels: Sequence[str]) -> list[pd.DataFrame]:
-    """Return the labels of both sides as text, after a check that they and embeddings match."""
+def _tables(query: Given, other: Given, levels: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the labels of both sides as text, after a check that they and embeddings match.
+
+    The gallery's levels are in the order of the query's if they have the same names.
+    """
     require_same_dim(query, other)
     for side in (query, other):
         side.distinct_ids()
-    tables = [_levels_of(side, levels) for side in (query, other)]
-    if tables[0].shape[1] != tables[1].shape[1]:
+    words, others = (_levels_of(side, levels) for side in (query, other))
+    names, own = (list(map(str, table)) for table in (words, others))
+    if len(own) != len(names):
         raise InvalidData(
-            f"{other.path}: labels of {tables[1].shape[1]} levels, but those of {query.path} have "
-            f"{tables[0].shape[1]}; both sides need the same levels, coarse to fine"
+            f"{other.path}: labels of {len(own)} levels, but those of {query.path} have "
+            f"{len(names)}; both sides need the same levels, coarse to fine"
         )
-    tables[1] = _as_ordered(tables[1], list(map(str, tables[0])), query, other)
+    if set(own) == set(names):
+        others = others[names]
+    else:
+        for place, name in enumerate(own):
+            if name in names and names.index(name) != place:
+                raise InvalidData(
+                    f"{other.path}: '{name}' is level {place + 1} ({', '.join(own)}), but level "
+                    f"{names.index(name) + 1} of {query.path} ({', '.join(names)}); name the "
+                    "levels of both sides alike, coarse to fine"
+                )
     # else all queries without a label would be of one class
-    empty = tables[0].isin(NO_LABEL).to_numpy()
+    empty = words.isin(NO_LABEL).to_numpy()
     if empty.any():
         row, column = np.argwhere(empty)[0]
         raise InvalidData(
             f"{query.path}: {empty.any(axis=1).sum():,} of {len(query):,} queries have an empty "
             f"label, -1 or nan, first {name_row(query.ids, row)}: "
-            f"no '{tables[0].columns[column]}' ({tables[0].iat[row, column]!r}); label them, or "
-            "leave them out"
+            f"no '{names[column]}' ({words.iat[row, column]!r}); label them, or leave them out"
         )
-    return tables
-
-
-def _as_ordered(table: pd.DataFrame, names: list[str], query: Given, other: Given) -> pd.DataFrame:
-    """Return the gallery's labels in the order of the query's columns, if they have their names.
-
-    Raises:
-        InvalidData: only some names are those of the query, and one stands for another level.
-    """
-    own = list(map(str, table))
-    if set(own) == set(names):
-        return table[names]
-    for place, name in enumerate(own):
-        if name in names and names.index(name) != place:
-            raise InvalidData(
-                f"{other.path}: '{name}' is level {place + 1} ({', '.join(own)}), but level "
-                f"{names.index(name) + 1} of {query.path} ({', '.join(names)}); name the levels of "
-                "both sides alike, coarse to fine"
-            )
-    return table
+    return words, others
 
 
 def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:

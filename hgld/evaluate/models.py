@@ -141,29 +141,26 @@ class Model:
 
     def facts(self) -> dict[str, Any]:
         """Return loss, steps, backbone and hash of the weights, and how it was trained."""
+        facts: dict[str, Any] = {"loss": "pretrained", "steps": 0}
         if self.kind == "python":  # a path would differ from machine to machine
             named = Path(self.source).name
-            facts = {"loss": "given network", "steps": 0, "backbone": f"python:{named}"}
-            return {**facts, "weights_sha256": self._digest(), **self._shown()}
-        file = self._decisive_file()
-        if self.kind == "checkpoint":
-            config = json.loads(file.read_text(encoding="utf-8"))
+            facts |= {"loss": "given network", "backbone": f"python:{named}"}
+            facts |= {"weights_sha256": self._digest()}
+        elif self.kind == "checkpoint":
+            config = json.loads(self._decisive_file().read_text(encoding="utf-8"))
             facts = {name: config.get(name) for name in ("loss", "steps", "backbone")}
             facts |= {"steps": facts["steps"] or 0, "weights_sha256": config["sha256"]}
             trained = ("seed", "split", "recipe") if facts["steps"] else ()
-            return {**facts, **{name: config.get(name) for name in trained}, **self._shown()}
-        given = self.kind == "given"
-        return {
-            "loss": "given embeddings" if given else "pretrained",
-            "steps": 0,
-            "backbone": file.name if given else without_folders(f"{self.kind}:{self.source}"),
-            "weights_sha256": hash_file(file),
-            **self._shown(),
-        }
-
-    def _shown(self) -> dict[str, Any]:
-        seed = {} if self.seed is None else {"seed": self.seed}
-        return seed | ({"preparation": self.preparation} if self.preparation else {})
+            facts |= {name: config.get(name) for name in trained}
+        else:
+            file, given = self._decisive_file(), self.kind == "given"
+            if given:
+                facts["loss"] = "given embeddings"
+            named = file.name if given else without_folders(f"{self.kind}:{self.source}")
+            facts |= {"backbone": named, "weights_sha256": hash_file(file)}
+        if self.seed is not None:
+            facts["seed"] = self.seed
+        return facts | ({"preparation": self.preparation} if self.preparation else {})
 
     def require(self) -> None:
         """Find the file of weights or embeddings; download the weights of a pretrained model.
@@ -330,18 +327,14 @@ def _imagenet_config(given: Mapping[str, Any]) -> ImageConfig:
     """Preparation for a network that names none: 224 pixels, bicubic, ImageNet's statistics."""
     from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
+    own = {"mean": IMAGENET_DEFAULT_MEAN, "std": IMAGENET_DEFAULT_STD}
     return ImageConfig(
         backbone="",
         architecture="",
         dim=None,
-        image_size=given.get("image_size", 224),
-        mean=given.get("mean", IMAGENET_DEFAULT_MEAN),
-        std=given.get("std", IMAGENET_DEFAULT_STD),
-        interpolation=given.get("interpolation", "bicubic"),
         freeze_batch_norm=False,
         pretrained_sha256="",
-        eval_resize=given.get("eval_resize"),
-        eval_crop=given.get("eval_crop"),
+        **{**own, "image_size": 224, "interpolation": "bicubic", **given},
     )
 
 
@@ -384,12 +377,9 @@ def find_given(wanted: Mapping[str, str | ModelOptions], option: str = "") -> li
     Raises:
         InvalidData: a path is neither a model's folder nor a file of embeddings.
     """
-    given = {n: o for n, o in wanted.items() if not _source_of(o).startswith("run:")}
-    return [model for name, one in given.items() for model in _find(name, one, Path(), option)]
-
-
-def _source_of(model: str | ModelOptions) -> str:
-    return model if isinstance(model, str) else model.source
+    sources = {n: one if isinstance(one, str) else one.source for n, one in wanted.items()}
+    given = [name for name, source in sources.items() if not source.startswith("run:")]
+    return [model for name in given for model in _find(name, wanted[name], Path(), option)]
 
 
 def _find(name: str, wanted: str | ModelOptions, runs: Path, option: str = "") -> list[Model]:
@@ -397,7 +387,7 @@ def _find(name: str, wanted: str | ModelOptions, runs: Path, option: str = "") -
         own = zip(wanted.seeds, wanted.by_name(name).items(), strict=True)
         each = [(seed, model) for seed, one in own for model in _find(*one, runs, option)]
         return [replace(model, run=name, seed=seed) for seed, model in each]
-    text = _source_of(wanted)
+    text = wanted if isinstance(wanted, str) else wanted.source
     options = None if isinstance(wanted, str) or not wanted.preparation else wanted
     kind, _, source = text.partition(":")
     if kind == "run":

@@ -28,23 +28,6 @@ REST = " (no label)"  # suffix of a split's name: its images that are not in the
 
 
 @dataclass(frozen=True)
-class OfficialScore:
-    """Official score of a model.
-
-    Attributes:
-        name: of the metric.
-        means: the metric, and that of each usage (public, private).
-        ids: (Q,) ids of the queries.
-        values: (Q,) AP@100.
-    """
-
-    name: str
-    means: dict[str, float]
-    ids: np.ndarray
-    values: np.ndarray
-
-
-@dataclass(frozen=True)
 class Official:
     """The official protocol: unlabelled images in addition to the shards, and the solution list.
 
@@ -112,39 +95,32 @@ class Official:
         gallery: Side,
         path: Path,
         options: EvaluateOptions,
-    ) -> OfficialScore:
-        """Rank the full index, write the submission file, and score it."""
-        submission = self._submit(vectors, query, gallery, options)
-        write_file(path, "\n".join(kaggle_lines(submission, CUT)) + "\n")
-        columns = (self.queries[name] for name in ("image_id", "relevant", "usage"))
-        rows = zip(*columns, strict=True)
-        lines = (f"{query_id},{found or 'None'},{usage}" for query_id, found, usage in rows)
-        score = kaggle_score(submission, ["id,images,Usage", *lines], CUT)
-        values = np.array(list(score.per_query.values()))
-        means = {f"{OFFICIAL} {usage.lower()}": mean for usage, mean in score.mean.items()}
-        ids = np.array(list(score.per_query), dtype=str)
-        return OfficialScore(OFFICIAL, {OFFICIAL: float(values.mean()), **means}, ids, values)
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Rank the full index, write the submission file, and score it.
 
-    def _submit(
-        self,
-        vectors: Mapping[str, MappedVectors],
-        query: Side,
-        gallery: Side,
-        options: EvaluateOptions,
-    ) -> dict[str, list[str]]:
-        """Return the first images of the full index for each query."""
+        Returns:
+            Mean of the metric and of each usage (public, private), and AP@100 of each query.
+        """
 
         def alike(side: Side) -> tuple[MappedVectors, np.ndarray]:
             both = (piece for part in self._both(side) for piece in vectors[part.split].pieces)
             embeddings = MappedVectors(tuple(both))
             return embeddings, np.zeros((len(embeddings), 1), np.int8)  # labels do not matter
 
-        ids = self._ids(gallery)
+        images = self._ids(gallery)
         blocks = rank_and_reduce(RankJob(first=CUT), alike(query), alike(gallery), options=options)
-        rows = (row for block in blocks for row in block.first)
+        ranks = (row for block in blocks for row in block.first)
         known = set(self.queries["image_id"])  # the scorer refuses a query that has no answer
-        ranked = zip(self._ids(query), rows, strict=True)
-        return {str(q): ids[row].tolist() for q, row in ranked if q in known}
+        ranked = zip(self._ids(query), ranks, strict=True)
+        submission = {str(q): images[row].tolist() for q, row in ranked if q in known}
+        write_file(path, "\n".join(kaggle_lines(submission, CUT)) + "\n")
+        columns = (self.queries[name] for name in ("image_id", "relevant", "usage"))
+        rows = zip(*columns, strict=True)
+        lines = (f"{query_id},{found or 'None'},{usage}" for query_id, found, usage in rows)
+        score = kaggle_score(submission, ["id,images,Usage", *lines], CUT)
+        means = {OFFICIAL: float(np.mean(list(score.per_query.values())))}
+        means |= {f"{OFFICIAL} {usage.lower()}": mean for usage, mean in score.mean.items()}
+        return means, score.per_query
 
     def _both(self, side: Side) -> Iterator[Side]:
         """Yield the part of a side in the shards, then the part outside of them."""

@@ -77,28 +77,25 @@ def choose_metrics(
         >>> choose_metrics(["R@1", "ASI"], ("group", "species"), depth=1)
         ('R@1:group', 'ASI')
     """
-    is_above, levels = depth not in (None, len(levels)), levels[:depth]
+    is_above, levels, chosen = depth not in (None, len(levels)), levels[:depth], []
     if names is None:
         each = (f"AP:{level}" for level in levels)
         return ("H-AP", "NDCG", "ASI", *each, f"R@1:{levels[-1]}", f"mAP@100:{levels[-1]}")
     for name in names:
         try:
-            parse(name).at_level(levels)
-            parse(name).relevance_key(len(levels))  # checks the weights of wAP
+            metric = parse(name)
+            metric.at_level(levels)
+            metric.relevance_key(len(levels))  # checks the weights of wAP
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
+        of_a_level = FORMS[metric.metric][2] and metric.metric != "ASI"
+        if is_above and of_a_level and metric.level is None:
+            metric = replace(metric, level=levels[-1])
+        chosen.append(str(metric))
     if not of_queries(names):
         what = "names no metric of queries; add one" if names else "is empty; name at least one"
         raise UsageError(f"evaluate.metrics {what}, e.g. H-AP")
-    chosen = [parse(name) for name in names]
-    if is_above:
-        chosen = [
-            replace(name, level=levels[-1])
-            if name.level is None and FORMS[name.metric][2] and name.metric != "ASI"
-            else name
-            for name in chosen
-        ]
-    return tuple(dict.fromkeys(map(str, chosen)))  # R@1 and R@1:group may now be the same
+    return tuple(dict.fromkeys(chosen))  # R@1 and R@1:group may now be the same
 
 
 def require_classes(option: str, split: str, classes: int) -> None:

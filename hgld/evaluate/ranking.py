@@ -158,7 +158,6 @@ class RankedBlock:
         drawn: (d,) numbers of drawn queries.
         whole: (d, G) int8 levels of these at all ranks.
         values: of the metrics.
-        warnings: texts for the user, from another process.
     """
 
     levels: np.ndarray
@@ -167,7 +166,6 @@ class RankedBlock:
     drawn: np.ndarray
     whole: np.ndarray
     values: BlockValues
-    warnings: tuple[str, ...] = ()
 
 
 def rank_and_reduce(
@@ -215,9 +213,9 @@ def rank_and_reduce(
             options.ray,
             reserve=reserve_of(options),
         )
-    for text in dict.fromkeys(text for blocks in found for text in blocks[0].warnings):
+    for text in dict.fromkeys(text for _, texts in found for text in texts):
         warnings.warn(text, RelevanceWarning, stacklevel=2)
-    yield from chain.from_iterable(found)
+    yield from chain.from_iterable(blocks for blocks, _ in found)
 
 
 def count_tasks(options: EvaluateOptions, queries: int, images: int) -> int:
@@ -275,8 +273,8 @@ class RankTask:
         return replace(self, query=query, gallery=gallery, labels=labels)
 
 
-def rank_queries(task: RankTask) -> list[RankedBlock]:
-    """Rank the gallery for the queries of a task."""
+def rank_queries(task: RankTask) -> tuple[list[RankedBlock], list[str]]:
+    """Rank the gallery for the queries of a task; return also the warnings for the user."""
     if task.threads is not None:
         torch.set_num_threads(task.threads)
     query, gallery = _mapped(task.query), _mapped(task.gallery)
@@ -286,8 +284,8 @@ def rank_queries(task: RankTask) -> list[RankedBlock]:
         warnings.simplefilter("always")
         device = str(worker_device(task.device))
         given = task.job, own, (gallery, gallery_labels), device
-        first, *others = _ranked(*given, start=task.rows.start)
-    return [replace(first, warnings=tuple(str(one.message) for one in caught)), *others]
+        blocks = list(_ranked(*given, start=task.rows.start))
+    return blocks, [str(one.message) for one in caught]
 
 
 def _mapped(files: Sequence[Path]) -> MappedVectors:

@@ -39,7 +39,6 @@ class MeasuredRun:
         models: name of each of its models -> its facts in the report.
         protocol: facts of the protocol.
         metrics: names.
-        means: metric -> mean; over the seeds if there are several.
         given: the rows of per_query.parquet, if they are not in the folder.
     """
 
@@ -48,7 +47,6 @@ class MeasuredRun:
     models: Mapping[str, Mapping[str, Any]]
     protocol: dict[str, Any]
     metrics: tuple[str, ...]
-    means: dict[str, float | None]
     given: pd.DataFrame | None = None
 
     def of_model(self, name: str) -> "MeasuredRun":
@@ -135,15 +133,14 @@ def open_measured(text: str) -> MeasuredRun:
     if not model and len(names) > 1:
         raise UsageError(f"{text}: holds {', '.join(names)}; say which: {text}:{names[0]}")
     model = model or names[0]
-    alone = {name: {"models": [name], "mean": facts["mean"]} for name, facts in models.items()}
-    known = {**alone, **runs}
+    known = {name: {"models": [name]} for name in models} | runs
     if model not in known:
         raise UsageError(
             f"{text}: no model '{model}' (it has {', '.join(known)}){nearest(model, known)}"
         )
     own = {name: models[name] for name in known[model]["models"]}
     metrics = tuple(map(str, report["metrics"]))
-    return MeasuredRun(folder, model, own, report["protocol"], metrics, known[model]["mean"])
+    return MeasuredRun(folder, model, own, report["protocol"], metrics)
 
 
 def read_measured(path: Path) -> MeasuredRun:
@@ -162,12 +159,11 @@ def read_measured(path: Path) -> MeasuredRun:
     twice = table["image_id"][table["image_id"].duplicated()]
     if len(twice):
         raise InvalidData(f"{path}: the image {twice.iloc[0]} is there twice")
-    means = {n: None if np.isnan(mean := table[n].mean()) else float(mean) for n in metrics}
     rows = table.melt(["image_id", "class"], [*metrics], "metric").assign(model=path.stem)
     # no model of the pipeline is known to have seen the classes: the bootstrap draws them
     protocol: dict[str, Any] = {"levels": [], "classes": {"trained_on": 0}}
     protocol |= {name: ", ".join(table[name].unique()) for name in texts[2:]}
-    return MeasuredRun(path, path.stem, {path.stem: {}}, protocol, metrics, means, rows)
+    return MeasuredRun(path, path.stem, {path.stem: {}}, protocol, metrics, rows)
 
 
 def read_artifact(folder: Path, name: str) -> Any:

@@ -159,11 +159,13 @@ def score_revisited(query: Given, gallery: Given, answers: Answers) -> dict[str,
         InvalidData: the number of images or of dimensions does not match.
     """
     require_same_dim(query, gallery)
-    sides = (
-        _in_order(side, names)
-        for side, names in ((query, answers.queries), (gallery, answers.images))
-    )
-    queries, images = (unit_rows(vectors) for vectors in sides)
+    sides = []
+    for side, names in ((query, answers.queries), (gallery, answers.images)):
+        if side.ids is None and len(side) != len(names):
+            raise InvalidData(f"{side.path}: {len(side)} embeddings; the answers list {len(names)}")
+        ordered = side.vectors if side.ids is None else side.of(np.array(names, dtype=str))
+        sides.append(unit_rows(ordered))
+    queries, images = sides
     ranks: dict[str, list[np.ndarray]] = {name: [] for name in PROTOCOLS}
     starts = range(0, len(queries), QUERIES_AT_ONCE)
     rows = (row for at in starts for row in inner_products(queries[at:][:QUERIES_AT_ONCE], images))
@@ -254,12 +256,3 @@ def _summarise(ranks: Sequence[np.ndarray]) -> RevisitedScore:
         shares = [(r <= depth).sum() / depth for r, depth in zip(known, depths, strict=True)]
         precision[k] = float(np.mean(shares))
     return RevisitedScore(float(np.nanmean(values)), precision, values)
-
-
-def _in_order(side: Given, names: Sequence[str]) -> np.ndarray:
-    """Return embeddings in the order of the published list."""
-    if side.ids is not None:
-        return side.of(np.array(names, dtype=str))
-    if len(side) != len(names):
-        raise InvalidData(f"{side.path}: {len(side)} embeddings; the answers list {len(names)}")
-    return side.vectors

@@ -53,8 +53,6 @@ class TextEncoder:
     @torch.inference_mode()
     def encode(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
         """Encode N texts as unit vectors (N, D), float32."""
-        if not texts:
-            raise ValueError("there is no text to encode")
         vectors = []
         with kept_memory(self.device):
             for start in range(0, len(texts), batch_size):

@@ -131,7 +131,7 @@ def test_what_cannot_be_compared_is_one_line_each(place: Path, tmp_path: Path) -
 
 
 def test_a_place_names_its_model(place: Path, tmp_path: Path) -> None:
-    assert open_measured(f"{place}:new").means["H-AP"] == pytest.approx(0.625)
+    assert open_measured(f"{place}:new").values()["new"]["H-AP"].mean() == pytest.approx(0.625)
     with pytest.raises(UsageError, match="holds old, new; say which"):
         open_measured(str(place))
     with pytest.raises(UsageError, match=r"no model 'knew' .*did you mean 'new'"):

@@ -92,7 +92,7 @@ def test_exported_embeddings_are_named_by_model_and_split_and_measure_the_same(
     first = path.read_bytes()
     words = ["--metric", "AP:3" if form == "npz" else "AP:landmark", "--json"]
     assert hgld("measure", path, *words) == 0
-    mean = open_measured(str(work)).means["AP:landmark"]
+    mean = open_measured(str(work)).values()["mine"]["AP:landmark"].mean()
     assert f"{mean:.6f}" in capsys.readouterr().out
     assert hgld("export", work, "--format", form, "--out", tmp_path / "e") == 0
     assert path.read_bytes() == first

@@ -106,10 +106,10 @@ def test_classes_of_one_name_below_two_parents_are_drawn_apart() -> None:
     table = pd.DataFrame({"kind": kinds, "place": places})
     found = measure_files(Given(Path("x"), VECTORS, None, table), metrics=["R@1"])
     assert found.facts()["bootstrap"]["units"] == 3
-    assert found.per_query()["class"][2] == "bridge > other"
+    assert found.table()["class"][2] == "bridge > other"
     table["place"] = ["other", "other", "old", "new"]
     found = measure_files(Given(Path("x"), VECTORS, None, table), metrics=["R@1"])
-    assert found.per_query()["class"].tolist() == table["place"].tolist()
+    assert found.table()["class"].tolist() == table["place"].tolist()
 
 
 def test_blanks_around_a_label_do_not_count() -> None:

@@ -280,5 +280,5 @@ def test_as_for_a_gpu_the_next_batch_is_read_while_the_network_computes(
         return photos.numpy()
 
     given = task, Encoder(torch.nn.Identity(), load), compute
-    found = list(embeddings._embed_read_ahead(*given, embeddings.EmbedTime(), ""))
+    found = list(embeddings._embed_read_ahead(*given))
     assert len(found) == len(computed) == len(read) == len(task.rows) >= 4
