@@ -155,13 +155,16 @@ def embed(
         list[float] | None,
         typer.Option("--scale", metavar="X", help="Factor of this size; repeatable, for a mean."),
     ] = None,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out photos that cannot be decoded.")
+    ] = False,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Write the embeddings of a folder of photos by any model.
 
     They are photos.npz, whose ids are paths in the folder; with --answers query.npz (the part of
     each query's photo in its box) and gallery.npz, for "revisited", with --ijb-c faces.npz, for
-    "ijb-c". The same command resumes.
+    "ijb-c". The same command resumes. photos_dropped.csv lists what --skip-damaged left out.
 
     Landmarks are measured with --max-side 1024 and --scale 0.7071 --scale 1 --scale 1.4142.
     """
@@ -174,6 +177,9 @@ def embed(
     chosen = model_options(model, max_side=max_side, scales=scale)
     if answers is not None and ijb_c is not None:
         raise UsageError("--answers and --ijb-c are lists of different data sets; give one")
+    listed = "--answers" if answers is not None else "--ijb-c" if ijb_c is not None else ""
+    if skip_damaged and listed:
+        raise UsageError(f"--skip-damaged: {listed} needs all its photos; replace damaged ones")
     if answers is not None:
         photos = Answers.read(answers).photos()
     elif ijb_c is not None:
@@ -181,7 +187,8 @@ def embed(
     else:
         photos = {"photos": photos_in(images)}
     with progress("embed"):
-        paths = embed_photos(chosen, images, photos, out, EvaluateOptions(device=device))
+        options, skip = EvaluateOptions(device=device), None if listed else skip_damaged
+        paths = embed_photos(chosen, images, photos, out, options, skip)
     for path in paths:
         typer.echo(path)
 

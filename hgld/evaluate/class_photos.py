@@ -22,13 +22,12 @@ from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.models import Model, find_given
-from hgld.evaluate.sides import PHOTOS_PER_PART, Rows, side_of_files
+from hgld.evaluate.photo_files import embed_decodable
+from hgld.evaluate.sides import PHOTOS_PER_PART
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.embed import LABEL, embed_texts
 from hgld.hierarchy.link import link_classes
-from hgld.images import Undecodable, decode_rgb
 from hgld.model.devices import choose_device
-from hgld.shards.files import FileReader
 from hgld.tasks import say
 from hgld.words import count_text
 
@@ -167,27 +166,14 @@ def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: i
     # a photo is chosen if the running share of chosen ones steps up at it
     photos = photos[place * most // count != (place - 1) * most // count]
     missing = {path for path in photos["path"].unique() if size_of_file(source / path)[1]}
-    return _without(photos, photos["path"].isin(missing), "missing")
+    lost = photos["path"].isin(missing)
+    _say_left_out(int(lost.sum()), "missing")
+    return photos[~lost]
 
 
-def _undecodable(rows: Rows, source: Path) -> set[tuple[str, int]]:
-    """Return path and offset of the photos that cannot be decoded."""
-    reader = FileReader(source)
-    found: set[tuple[str, int]] = set()
-    photos = rows[["path", "offset", "size_bytes"]]
-    for path, offset, size in photos.itertuples(index=False):
-        try:
-            decode_rgb(reader.read(path, offset, size))
-        except (InvalidData, Undecodable):
-            found.add((path, offset))
-    reader.close()
-    return found
-
-
-def _without(photos: pd.DataFrame, left_out: "pd.Series[bool]", why: str) -> pd.DataFrame:
-    if left_out.any():
-        say(f"{count_text(int(left_out.sum()), 'photo')} left out of the class vectors: {why}")
-    return photos[~left_out]
+def _say_left_out(count: int, why: str) -> None:
+    if count:
+        say(f"{count_text(count, 'photo')} left out of the class vectors: {why}")
 
 
 def _means(
@@ -196,23 +182,10 @@ def _means(
     """Return landmarks, and (N, D) unit means of their photos."""
     # a tar holds photos of many rows, so that each is a part
     together = 1 if photos["path"].duplicated().any() else PHOTOS_PER_PART
-    damaged = set[tuple[str, int]]()
-    while True:
-        places = list(zip(photos["path"], photos["offset"], strict=True))
-        left_out = pd.Series([place in damaged for place in places], photos.index, dtype=bool)
-        if left_out.all():
-            _without(photos, left_out, "undecodable")
-            return [], np.empty((0, 1), np.float32)
-        side = side_of_files("photos", photos[~left_out], source, together)
-        try:
-            vectors = store.embed(model, [side])["photos"]
-            break
-        except InvalidData:  # parts before the one with the damaged photo are kept
-            found = _undecodable(next(store.waiting(model, side), photos[:0]), source)
-            if not found:
-                raise
-            damaged |= found
-    _without(photos, left_out, "undecodable")
+    side, vectors, lost = embed_decodable(store, model, "photos", photos, source, together)
+    _say_left_out(len(lost), "undecodable")
+    if side is None:
+        return [], np.empty((0, 1), np.float32)
     names, rows = np.unique(side.read(["landmark"])["landmark"].to_numpy(str), return_inverse=True)
     sums, start = np.zeros((len(names), vectors.pieces[0].shape[1])), 0
     for piece in vectors.pieces:  # of millions of photos, one file at a time is in memory

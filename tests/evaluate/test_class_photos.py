@@ -23,7 +23,7 @@ from hgld.errors import (
     UsageError,
     WaitingForReview,
 )
-from hgld.evaluate import class_photos
+from hgld.evaluate import photo_files
 from hgld.evaluate.class_photos import mean_photos
 from hgld.hierarchy.cluster_choice import measure_range
 from hgld.hierarchy.vector_clusters import join_vectors
@@ -167,7 +167,7 @@ def test_only_the_photos_beside_an_undecodable_one_are_decoded_again(
         photo.write_bytes(b"not a photo".ljust(photo.stat().st_size))
     checked = []
     monkeypatch.setattr(
-        class_photos, "decode_rgb", lambda data: checked.append(data) or decode_rgb(data)
+        photo_files, "decode_rgb", lambda data: checked.append(data) or decode_rgb(data)
     )
     assert "2 photos left out of the class vectors: undecodable" in run(folder, "embed.photos=50")
     assert len(checked) == 64 + 7  # of 200, the parts of these two

@@ -197,6 +197,45 @@ def test_missing_and_damaged_photos_are_named(oxford: Path) -> None:
         embed_photos(model, oxford / "jpg", answers, out, CPU)
 
 
+def test_damaged_photos_are_left_out_on_request_and_listed(oxford: Path, capsys) -> None:
+    photos, out, model = oxford / "jpg", oxford / "out", model_of(oxford.parent)
+    embed_photos(model, photos, {"photos": photos_in(photos)}, oxford / "all", CPU)
+    whole = read_given(oxford / "all" / "photos.npz")
+    for name in ("3.jpg", "5.jpg"):
+        (photos / name).write_bytes(b"no photo")
+    words = (model.source, "--images", photos, "--out", out, "--device", "cpu")
+    assert hgld("evaluations", "embed", *words) == 3
+    advice = "replace the photo, or delete it; --skip-damaged leaves such photos out"
+    assert capsys.readouterr().err.rstrip().endswith(advice)
+    assert hgld("evaluations", "embed", *words, "--skip-damaged") == 0
+    says = f"2 photos left out, not decodable, first 3.jpg; {out / 'photos_dropped.csv'} lists them"
+    assert says in " ".join(capsys.readouterr().err.split())
+    rows = ["image_id,reason", "3.jpg,not decodable", "5.jpg,not decodable"]
+    assert (out / "photos_dropped.csv").read_text().splitlines() == rows
+    rest = read_given(out / "photos.npz")
+    assert sorted({*whole.ids.tolist()} - {*rest.ids.tolist()}) == ["3.jpg", "5.jpg"]
+    np.testing.assert_allclose(rest.vectors, whole.of(rest.ids), atol=1e-6)
+    for name in ("3.jpg", "5.jpg"):
+        (photos / name).unlink()
+    assert hgld("evaluations", "embed", *words) == 0
+    assert not (out / "photos_dropped.csv").exists()
+
+
+def test_photos_of_a_list_are_not_left_out(oxford: Path, capsys) -> None:
+    answers = ("--answers", oxford / "gnd_roxford5k.pkl", "--skip-damaged")
+    words = ("m", "--images", oxford / "jpg", "--out", oxford / "out", *answers)
+    assert hgld("evaluations", "embed", *words) == 2
+    assert "--skip-damaged: --answers needs all its photos" in capsys.readouterr().err
+
+
+def test_no_photo_that_can_be_decoded_is_one_line(oxford: Path) -> None:
+    rows, model = photos_in(oxford / "jpg"), model_of(oxford.parent)
+    for path in rows["path"]:
+        (oxford / "jpg" / path).write_bytes(b"")
+    with pytest.raises(InvalidData, match="none of its 8 photos can be decoded"):
+        embed_photos(model, oxford / "jpg", {"photos": rows}, oxford / "out", CPU, True)
+
+
 @pytest.mark.parametrize("box", [[], [5, 0, 5, 9], [1, 2, 3]])
 def test_a_query_without_a_box_is_refused(box: list[int], tmp_path: Path) -> None:
     gnd = [{"bbx": box, "easy": [0], "hard": [], "junk": []}]
