@@ -4,13 +4,16 @@ It imports the standard library only, so that ``hgld doctor`` can use it if a pa
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from textwrap import wrap
 from unicodedata import category, combining, east_asian_width, normalize
 
 # control characters: a workbook cannot store them, so a label with one would not match its row
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
+INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
+NUMBER = re.compile(r"(-?)0*([0-9]+?)(?:\.([0-9]*?)0*)?")  # sign, whole part, fraction
 
 # names of levels that are adjectives: "another coarse" needs a noun
 WHICH = (
@@ -233,6 +236,39 @@ def folded_name(name: str) -> str:
         True
     """
     return normalize("NFC", spoken_name(name)).casefold()
+
+
+def describe_twins(places: Mapping[str, str]) -> str:
+    """Describe names that may mean one class; empty if there are none.
+
+    They differ in case, underscores or invisible characters, or in the form of a number.
+
+    Args:
+        places: name of each class -> its first place; empty: it has none.
+
+    Example:
+        >>> describe_twins({"1": "row 2", "1.0": "row 9", "10": "row 3"}).partition(";")[0]
+        "'1' (row 2) and '1.0' (row 9) are one number"
+        >>> describe_twins({"Red_fox": "", "red fox": "", "elk": ""}).partition(";")[0]
+        "'Red_fox' and 'red fox' differ in case or underscores alone"
+    """
+    alike: dict[str, list[str]] = {}
+    for name in places:
+        folded = folded_name(INVISIBLE.sub("", name))
+        if number := NUMBER.fullmatch(folded):
+            folded = f"{number[1]}{number[2]}.{number[3] or ''}"
+        alike.setdefault(folded, []).append(name)
+    twins = [names for names in alike.values() if len(names) > 1]
+    if not twins:
+        return ""
+    one, other = (f"'{name}'" + f" ({places[name]})" * bool(places[name]) for name in twins[0][:2])
+    are_numbers = all(map(NUMBER.fullmatch, twins[0][:2]))
+    how = "are one number" if are_numbers else "differ in case or underscores alone"
+    more = f", and {len(twins) - 1:,} more like these" if len(twins) > 1 else ""
+    return (
+        f"{one} and {other} {how}{more}; they are different classes: if one is meant, write one "
+        "name"
+    )
 
 
 def single_blanks(text: str) -> str:

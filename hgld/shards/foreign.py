@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from hashlib import sha256
 from itertools import pairwise
@@ -51,14 +51,13 @@ from hgld.shards.schema import (
     numbered_levels,
 )
 from hgld.shards.sidecars import DROPPED, write_sidecars
-from hgld.shards.tar import BLOCK, Member, padding, scan_tar
+from hgld.shards.tar import BLOCK, IN_SAMPLE, Member, padding, scan_tar
 from hgld.storage import as_folder
 from hgld.tasks import say, track
-from hgld.words import count_text, some_of
+from hgld.words import count_text, describe_twins, some_of
 
 IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
 PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
-META = re.compile(r"__[^/]*__($|/)")  # members about the whole tar
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
@@ -113,16 +112,10 @@ class SampleRules:
 
     def write(self, folder: Path) -> None:
         """Write the rules beside the tars, if they are not the default ones."""
-        facts = {
-            "levels": list(self.levels),
-            "last_dot": self.last_dot,
-            "skip_unlabelled": self.skip_unlabelled,
-            "skip_damaged": self.skip_damaged,
-            "hierarchy": bool(self.hierarchy),
-        }
         if self == SampleRules(self.levels):
             (folder / RULES).unlink(missing_ok=True)
         else:
+            facts = {**vars(self), "hierarchy": bool(self.hierarchy)}
             Json(RULES).write(facts, folder / RULES)
 
     @classmethod
@@ -136,13 +129,12 @@ class SampleRules:
             return None
         facts: dict[str, Any] = Json(RULES).read(folder / RULES)
         try:
-            levels, last_dot = (*facts["levels"],), facts["last_dot"]
-            skips = facts["skip_unlabelled"], facts["skip_damaged"]
-            has_hierarchy = facts["hierarchy"]
+            given = {one.name: facts[one.name] for one in fields(cls)}
+            given["levels"] = (*given["levels"],)
         except (KeyError, TypeError):
             raise InvalidData(f"{folder / RULES}: no rules of an index; {INDEX_AGAIN}") from None
-        hierarchy = read_hierarchy(folder / HIERARCHY) if has_hierarchy else {}
-        return cls(levels, last_dot, *skips, hierarchy)
+        given["hierarchy"] = read_hierarchy(folder / HIERARCHY) if given["hierarchy"] else {}
+        return cls(**given)
 
 
 def read_hierarchy(path: Path) -> dict[str, str]:
@@ -193,8 +185,8 @@ def index_shards(
     """Index all tars of a folder and write the sidecars beside them.
 
     Args:
-        folder: holds SPLIT-NUMBER.tar or SPLIT-NUMBER-of-COUNT.tar files; NUMBER.tar is of the
-            split train, and a tar with another name is its own split.
+        folder: holds SPLIT-NUMBER.tar or SPLIT-NUMBER-of-COUNT.tar files, or such with "_"; of
+            NUMBER.tar the split is train, and a tar with another name is its own split.
         levels: keys of the JSON that hold the classes, coarse to fine; none: the ``.cls`` member.
         hierarchy: a CSV with the column ``class``, as in the tars, and a column for each level,
             coarse to fine; the last one tells the classes apart. A copy is kept beside the tars.
@@ -262,6 +254,10 @@ def index_shards(
         shards.append((own, fact))
     shards.sort(key=lambda shard: (shard[1]["split"], shard[1]["file"]))  # as the index
     _report_keys_in_several(index)
+    by_level = classes.table.groupby("level")["name"]
+    for level, (_, names) in zip(classes.levels, by_level, strict=True):
+        if twins := describe_twins(dict.fromkeys(names, "")):
+            say(f"{level} {twins}")
     _report_fine_to_coarse(classes)
     _report_odd_ends(tars, rows)
     labels = sha256(classes.table.to_csv(index=False).encode()).hexdigest()
@@ -377,19 +373,19 @@ def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[
 
     Of a sample that is left out, whose path is "", there are shard, key, extent and reason.
     """
-    split = _split_of(tar)
     samples = list(_group(tar, rules))
     # Before a part of one is read, which has no image or no class.
     times = Counter(key for key, _ in samples)
     if twice := next((key for key in times if times[key] > 1), None):
         raise InvalidData(f"{tar}: key {twice}: its members stand apart, or twice; pack the tar "
                           "with the members of a sample together (tar --sort=name)")  # fmt: skip
-    # A sample's extent ends at the next sample's first header; -1: at its own last member.
-    ends = [*(members[0].start for _, members in samples[1:]), -1][: len(samples)]
-    for (key, members), end in zip(samples, ends, strict=True):
+    for number, (key, members) in enumerate(samples, start=1):
+        # A sample's extent ends at the next sample's first header, else at its own last member.
         last = members[-1]
-        stop = end if end >= 0 else last.offset + last.size_bytes + padding(last.size_bytes)
-        yield _describe_sample(tar, split, key, members, stop, reader, rules)
+        stop = last.offset + last.size_bytes + padding(last.size_bytes)
+        if number < len(samples):
+            stop = samples[number][1][0].start
+        yield _describe_sample(tar, key, members, stop, reader, rules)
 
 
 def _split_of(tar: Path) -> str:
@@ -399,7 +395,7 @@ def _split_of(tar: Path) -> str:
         >>> [_split_of(Path(name)) for name in ("val-003-of-128.tar", "00017.tar", "all.tar")]
         ['val', 'train', 'all']
     """
-    return re.sub(r"[-_]?\d*(\d-of-\d+)?$", "", tar.stem) or "train"
+    return re.sub(r"[-_]?\d*(\d([-_])of\2\d+)?$", "", tar.stem) or "train"
 
 
 def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
@@ -412,8 +408,7 @@ def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
                 "or has control characters; pack the tar with other names"
             )
         own, suffix = rules.split(member.name)
-        # webdataset's readers skip it, too: a hidden file, as macOS packs, README, __meta__/x.json
-        if not (member.stem and suffix) or META.match(member.name):
+        if not (suffix and IN_SAMPLE.fullmatch(member.name)):
             continue
         if own != key and members:
             yield key, members
@@ -426,7 +421,6 @@ def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
 
 def _describe_sample(
     tar: Path,
-    split: str,
     key: str,
     members: Sequence[Member],
     stop: int,
@@ -440,13 +434,13 @@ def _describe_sample(
         raise InvalidData(f"{name}: a member stands twice; give each sample its own key")
     text, label = by_suffix.get("json"), by_suffix.get("cls")
     known = _parse(_read_text(reader, tar.name, text, name), name, bool(levels)) if text else {}
-    several = [level for level in levels if isinstance(known.get(level), list | dict)]
-    if several:
-        raise InvalidData(f"{name}: the JSON key {several[0]} holds several values; expected one "
-                          "class, a text or a number")  # fmt: skip
-    path = [_text_of(known.get(level), whole=not rules.hierarchy) for level in levels]
+    path = [_text_of(known, level, rules, name) for level in levels]
     if label and (not levels or (rules.hierarchy and not path[0])):
-        path = [_class_of(_read_text(reader, tar.name, label, name), name)]
+        found = _read_text(reader, tar.name, label, name)
+        try:
+            path = [_plain(found.decode("utf-8-sig"))]
+        except UnicodeDecodeError:
+            raise InvalidData(f"{name}: its class {found[:100]!r} is not UTF-8") from None
     unlabelled = not path or not all(path)
     image = next((by_suffix[s] for s in IMAGES if s in by_suffix), None)
     dotted = next((s for s in by_suffix if s.rpartition(".")[2] in IMAGES), "")
@@ -462,14 +456,12 @@ def _describe_sample(
     if unlabelled:
         return {"key": key, "shard": tar.name, **extent, "path": "", "reason": "no class"}
     assert image is not None  # or there would be no class
-    found = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
+    class_path = json.dumps(dict(zip(levels or (CLASS,), path, strict=False)))
     if rules.hierarchy:
-        one = path[0]
-        if one not in rules.hierarchy:
-            known_classes = some_of([*rules.hierarchy], 3)
-            raise InvalidData(f"{name}: the hierarchy has no class '{one}'; add it (it has "
-                              f"{known_classes})")  # fmt: skip
-        found = rules.hierarchy[one]
+        class_path = rules.hierarchy.get(path[0], "")
+        if not class_path:
+            raise InvalidData(f"{name}: the hierarchy has no class '{path[0]}'; add it (it has "
+                              f"{some_of([*rules.hierarchy], 3)})")  # fmt: skip
     own = known.get("image_id")
     image_id = key if own is None or own == "" else str(own)  # 0 is an id, too
     if min(image_id) < " ":
@@ -491,7 +483,7 @@ def _describe_sample(
     return {
         "key": key,
         "image_id": image_id,
-        "split": split,
+        "split": _split_of(tar),
         "landmark_id": int(number) if re.fullmatch(r"[0-9]{1,18}", number) else -1,
         "shard": tar.name,
         "offset": image.offset,
@@ -506,7 +498,7 @@ def _describe_sample(
         **extent,
         "crc32": reader.crc32(tar.name, start, stop - start),
         IMAGE_CRC32: crc32(data),
-        "path": found,
+        "path": class_path,
     }
 
 
@@ -517,12 +509,16 @@ def _read_text(reader: FileReader, tar: str, member: Member, name: str) -> bytes
     return reader.read(tar, member.offset, member.size_bytes)
 
 
-def _text_of(value: Any, whole: bool) -> str:
-    """A class of the JSON as text; 3.0 is 3 if ``whole``, as pandas writes it beside gaps.
+def _text_of(known: Mapping[str, Any], level: str, rules: SampleRules, name: str) -> str:
+    """A class of the JSON as text; 3.0 is 3, as pandas writes it beside gaps.
 
     With a hierarchy it is not, since pandas may have written that one, too.
     """
-    if whole and isinstance(value, float) and value.is_integer():
+    value = known.get(level)
+    if isinstance(value, list | dict):
+        raise InvalidData(f"{name}: the JSON key {level} holds several values; expected one class, "
+                          "a text or a number")  # fmt: skip
+    if not rules.hierarchy and isinstance(value, float) and value.is_integer():
         value = int(value)
     return "" if value is None else _plain(str(value))
 
@@ -530,14 +526,6 @@ def _text_of(value: Any, whole: bool) -> str:
 def _plain(name: str) -> str:
     """A class without blanks around it, in Unicode's composed form: macOS decomposes names."""
     return normalize("NFC", name.strip())
-
-
-def _class_of(label: bytes, name: str) -> str:
-    """The text of a .cls member."""
-    try:
-        return _plain(label.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise InvalidData(f"{name}: its class {label[:100]!r} is not UTF-8") from None
 
 
 def _parse(text: bytes, name: str, has_class: bool) -> dict[str, Any]:

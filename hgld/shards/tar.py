@@ -30,6 +30,8 @@ LONGEST_HEADER = 1 << 20  # bytes of an extended header; a name needs a few hund
 PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")  # gzip ... zip
 AGAIN = "fetch it again (delete it first)"
 RECORD = re.compile(rb"([1-9]\d{0,6}) ([^=]+)=")  # of an extended header: LENGTH KEY=VALUE
+# Webdataset's readers skip other members: hidden files, as macOS packs, README, __meta__/x.json.
+IN_SAMPLE = re.compile(r"(?s)(?!__[^/]*__(?:$|/))(.*/)?[^./]+\.[^/]+")
 _SIZE, _CHECKSUM, _REST = 124, 148, 156
 READ = 1 << 20  # bytes read at a time if files are small
 SMALL = 16 << 10  # mean bytes of such files
@@ -78,7 +80,7 @@ def scan_tar(path: Path, *, end_mark: bool = True) -> Iterator[Member]:
 
     Raises:
         InvalidData: the file is empty, cut short, compressed, damaged or not a tar; it holds a
-            sparse file or a link, whose data are elsewhere.
+            sparse file, or a link in place of a part of a sample, whose data are elsewhere.
     """
     for data, rows, name in _scan(path, end_mark):
         for _, start, offset, size, first, stop, _, _ in rows.tolist():
@@ -181,7 +183,7 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
                 raise InvalidData(
                     f"{path}: a sparse file at byte {position}; pack the tar without it"
                 )
-            elif kind in (HARD_LINK, LINK):
+            elif kind in (HARD_LINK, LINK) and IN_SAMPLE.fullmatch(name):
                 form, more = ("hard", "") if kind == HARD_LINK else ("symbolic", "--dereference ")
                 raise InvalidData(
                     f"{path}: '{name}' is a {form} link at byte {position}, which readers of "

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
@@ -51,9 +51,8 @@ from hgld.sources.tables import (
     with_credits,
 )
 from hgld.tasks import say
-from hgld.words import count_text, nearest
+from hgld.words import INVISIBLE, count_text, describe_twins, nearest
 
-INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
 SEVERAL = re.compile(r"\s*[;,|\n]\s*")  # between the names of images in one cell
 SHOWN = 3  # faults of one kind named in an error
 FOLDER_SPLITS = ("train", "validation", "evaluation", "test", "index")  # other splits: DyML only
@@ -91,7 +90,10 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     """
     file = context.source.labels_csv
     rows, levels = _read_labels(source, context.source)
-    _warn_of_twins(rows, levels, source / file)
+    for level in levels:
+        places = {str(name): str(row) for row, name in rows[level].drop_duplicates().items()}
+        if twins := describe_twins(places):
+            say(f"{source / file}: {level} {twins}")
     # Images that are all for training are not split: test images are often without a class.
     splits_named = rows.loc[rows[levels[-1]] != ""].get("split", pd.Series(dtype="str"))
     has_splits = not splits_named.isin(["", "train"]).all()
@@ -321,10 +323,12 @@ def _checked(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
         if path == "." or PurePosixPath(path).is_absolute() or path.startswith("../")
     )
     # Names that differ only in blanks, invisible characters or Unicode form.
+    names = ((level, rows[level].drop_duplicates()) for level in levels)
     alike = (
-        f"{two}: {level} {other!a} looks like {name!a} in {one}"
-        for level in levels
-        for (one, name), (two, other) in _twins(rows[level], _look)
+        f"{same.index[1]}: {level} {same.iloc[1]!a} looks like {same.iloc[0]!a} in {same.index[0]}"
+        for level, different in names
+        for _, same in different.groupby(different.map(_look), sort=False)
+        if len(same) > 1
     )
     damaged = (
         f"{row}: {level} is '{name}', the error of a spreadsheet"
@@ -363,28 +367,6 @@ def _qualify(rows: pd.DataFrame, levels: list[str], path: Path) -> pd.DataFrame:
 
 def _look(name: str) -> str:
     return " ".join(INVISIBLE.sub("", unicodedata.normalize("NFC", name)).split())
-
-
-def _warn_of_twins(rows: pd.DataFrame, levels: list[str], path: Path) -> None:
-    """Send a notice of names that differ in case or "_" only; they may be different classes."""
-    for level in levels:
-        twins = list(_twins(rows[level], lambda name: _look(name.replace("_", " ")).casefold()))
-        if twins:
-            (one, name), (two, other) = twins[0]
-            more = f", and {len(twins) - 1:,} more like these" if len(twins) > 1 else ""
-            say(
-                f"{path}: {level} '{name}' ({one}) and '{other}' ("
-                f"{two}) differ in case or underscores alone{more}; they are different classes: if "
-                "one is meant, write one name"
-            )
-
-
-def _twins(names: pd.Series, look: Callable[[str], str]) -> Iterator[list[tuple[str, str]]]:
-    """Yield the first two different names with the same look, and their rows."""
-    names = names.drop_duplicates()
-    for _, same in names.groupby(names.map(look), sort=False):
-        if len(same) > 1:
-            yield [(str(place), name) for place, name in same.items()][:2]
 
 
 def _wrong_splits(rows: pd.DataFrame) -> list[str]:

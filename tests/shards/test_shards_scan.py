@@ -160,6 +160,22 @@ def test_a_foreign_hierarchy_comes_from_the_json(foreign: Path) -> None:
     assert (pairs == 1).all() and index["level_1"].nunique() == 3 and len(pairs) == 5
 
 
+def test_classes_whose_names_are_one_number_are_reported(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x-0.tar", "w") as tar:
+        for number, label in enumerate(("1", "1.0", "01", "2.50", "2.5", "10", "-1", "1.1")):
+            for suffix, data in (("jpg", draw(number, (4, 3))), ("cls", label.encode())):
+                info = tarfile.TarInfo(f"{number}.{suffix}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    with heard() as notes:
+        index = index_shards(tmp_path)
+    assert index["level_1"].nunique() == 8
+    assert notes == [
+        "class '01' and '1' are one number, and 1 more like these; they are different classes: if "
+        "one is meant, write one name"
+    ]
+
+
 def test_levels_from_fine_to_coarse_are_reported(foreign: Path) -> None:
     with heard() as notes:
         index_shards(foreign, levels=("family", "animal"))
@@ -397,7 +413,7 @@ def test_members_that_webdataset_skips_are_of_no_sample(tmp_path: Path) -> None:
 
 
 def test_tars_as_other_tools_number_them_are_of_few_splits(tmp_path: Path) -> None:
-    names = ["00000", "00001", "val-00000-of-00002", "val-00001-of-00002"]
+    names = ["00000", "00001", "val-00000-of-00002", "val_00001_of_00002"]
     for name in names:
         write_tar(tmp_path / f"{name}.tar", "a.jpg a.cls")
     index_shards(tmp_path)
@@ -591,6 +607,22 @@ def test_a_photo_that_tar_has_stored_as_a_link_is_not_lost(form: str, tmp_path: 
     flags = [word for word in str(raised.value).split() if word.startswith("--")]
     subprocess.run([*command, *flags], check=True)
     assert [member.name for member in scan_tar(tmp_path / "x-0.tar")] == ["a.jpg", "b.jpg"]
+
+
+def test_a_link_that_is_no_part_of_a_sample_is_passed_over(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x-0.tar", "w") as tar:
+        for name in ("README", "a.jpg", "a.cls", "__meta__/x.json"):
+            info = tarfile.TarInfo(name)
+            if name[0] == "a":
+                data = draw(0, (4, 3)) if name == "a.jpg" else b"1"
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+            else:
+                info.type, info.linkname = tarfile.SYMTYPE, f"../{name}"
+                tar.addfile(info)
+    assert [*index_shards(tmp_path)["key"]] == ["a"]
+    assert [member.name for member in scan_tar(tmp_path / "x-0.tar")] == ["a.jpg", "a.cls"]
+    verify_shards(tmp_path)
 
 
 def test_a_folder_without_tars_is_told_where_they_are(tmp_path: Path) -> None:

@@ -387,6 +387,18 @@ def test_names_that_differ_in_case_are_classes_of_their_own_and_printed(
     assert "'mallard' (row 2) and 'Mallard' (row 3) differ in case" in said[0]
 
 
+def test_names_that_are_one_number_are_classes_of_their_own_and_printed(
+    context: StageContext,
+) -> None:
+    labels = LABELS.replace("mallard,train", "01,train").replace("mallard,index", "1.0,index")
+    landmarks, said = landmarks_and_notices(context, write_folder(context, labels))
+    assert {"01", "1.0"} <= set(landmarks["name"])
+    assert said[0].endswith(
+        "labels.csv: species '01' (row 2) and '1.0' (row 3) are one number; they are different "
+        "classes: if one is meant, write one name"
+    )
+
+
 def test_names_that_differ_in_underscores_are_classes_of_their_own_and_printed(
     context: StageContext,
 ) -> None:
