@@ -12,10 +12,10 @@ from functools import cache
 from importlib import import_module
 from inspect import getsource
 from itertools import groupby, pairwise
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.config import Options, Pipeline
+from hgld.config import Options, sections
 from hgld.errors import UsageError
 from hgld.pipeline.stages import STAGES
 from hgld.words import nearest, wrapped
@@ -92,7 +92,7 @@ def list_options(section: str = "") -> list[OptionRow]:
         >>> row.full_name, row.default, row.limits
         ('cluster.clusters', 78, 'x>=1')
     """
-    rows = [*_rows(Pipeline, "")]
+    rows = [*_rows()]
     within = (f"{section}.", f"{section}[]")
     found = [row for row in rows if not section or f"{row.full_name}.".startswith(within)]
     if not found:
@@ -101,29 +101,24 @@ def list_options(section: str = "") -> list[OptionRow]:
     return found
 
 
-def _rows(model: type[Options], section: str) -> Iterator[OptionRow]:
-    """The options of a section, then those of the sections in it."""
-    properties, meanings = model.model_json_schema()["properties"], _meanings(model)
-    inner = {name: _inner(field.annotation) for name, field in model.model_fields.items()}
-    for name, field in model.model_fields.items():
-        facts = properties[name]
-        if inner[name] is None or inner[name] is not field.annotation:
-            yield OptionRow(
-                section=section,
-                name=name,
-                type=_type(facts),
-                limits=_limits(facts),
-                default=facts.get("default"),
-                required=field.is_required(),
-                operational=name in model.operational,
-                meaning=meanings.get(name, ""),
-            )
-    for name, options in inner.items():
-        path = f"{section}.{name}".lstrip(".")
-        if options is not None and path != "train.runs":  # a run has the options of train.defaults
-            annotation = model.model_fields[name].annotation
-            many = ".NAME" if get_origin(annotation) is dict else "[]"
-            yield from _rows(options, path if options is annotation else path + many)
+def _rows() -> Iterator[OptionRow]:
+    for section, model in sections():
+        if section == "train.runs.NAME":  # a run has the options of train.defaults
+            continue
+        properties, meanings = model.model_json_schema()["properties"], _meanings(model)
+        for name, field in model.model_fields.items():
+            kind, facts = field.annotation, properties[name]
+            if not (isinstance(kind, type) and issubclass(kind, Options)):  # a section itself
+                yield OptionRow(
+                    section=section,
+                    name=name,
+                    type=_type(facts),
+                    limits=_limits(facts),
+                    default=facts.get("default"),
+                    required=field.is_required(),
+                    operational=name in model.operational,
+                    meaning=meanings.get(name, ""),
+                )
 
 
 def _meanings(model: type[Options]) -> dict[str, str]:
@@ -132,12 +127,10 @@ def _meanings(model: type[Options]) -> dict[str, str]:
     Read here, not by pydantic: that takes a tenth of a second of every command.
     """
     found = {}
-    for one in reversed(model.__mro__[: model.__mro__.index(Options)]):
-        body = _classes(one.__module__)[one.__name__].body
-        for statement, below in pairwise(body):
-            match statement, below:
-                case AnnAssign(target=Name(id=name)), Expr(value=Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
+    for statement, below in pairwise(_classes(model.__module__)[model.__name__].body):
+        match statement, below:
+            case AnnAssign(target=Name(id=name)), Expr(value=Constant(value=str(text))):
+                found[name] = " ".join(text.split())
     return found
 
 
@@ -145,13 +138,6 @@ def _meanings(model: type[Options]) -> dict[str, str]:
 def _classes(module: str) -> dict[str, ClassDef]:
     tree = parse(getsource(import_module(module)))
     return {node.name: node for node in tree.body if isinstance(node, ClassDef)}
-
-
-def _inner(annotation: object) -> type[Options] | None:
-    """The model of a section, or of the tables in a list of them."""
-    if isinstance(annotation, type) and issubclass(annotation, Options):
-        return annotation
-    return next(filter(None, map(_inner, get_args(annotation))), None)
 
 
 def _type(facts: Mapping[str, Any]) -> str:
@@ -187,12 +173,8 @@ def _toml(value: object) -> str:
 
 def section_meaning(section: str) -> str:
     """Return the first line of a section's description."""
-    model: Any = Pipeline
-    section = section.removesuffix("[]").removesuffix(".NAME")
-    for part in section.split(".") if section else ():
-        field = model.model_fields[part]
-        model = _inner(field.annotation)
-    return (model.__doc__ or "").partition("\n")[0].replace("``", "`")
+    text = dict(sections())[section].__doc__ or ""
+    return text.partition("\n")[0].replace("``", "`")
 
 
 def stage_files(name: str) -> dict[str, str]:

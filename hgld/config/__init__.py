@@ -33,6 +33,7 @@ from hgld.config.pipeline_file import (
     default_work,
     load_pipeline,
     model_options,
+    sections,
 )
 from hgld.config.result_options import EvaluateOptions, ModelOptions, PublishOptions, ReportOptions
 from hgld.config.training_options import (
@@ -81,5 +82,6 @@ __all__ = [
     "load_pipeline",
     "model_options",
     "require_crop_inside",
+    "sections",
     "without_folders",
 ]

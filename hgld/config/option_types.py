@@ -186,12 +186,8 @@ def files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
     paths = {}
     for name, source in sources.items():
         kind, _, rest = source.partition(":")
-        if kind in ("timm", "open_clip"):  # MODEL/FILE, MODEL/PRETRAINED or local-dir:FOLDER
-            inner, _, folder = rest.partition(":")
-            file = folder if inner == "local-dir" else rest.partition("/")[2]
-            paths[name] = Path(file).absolute() if file and Path(file).exists() else Path()
-        else:
-            paths[name] = Path(rest.rpartition(":")[0] if kind == "python" else source)
+        of_code = rest.rpartition(":")[0] if kind == "python" else ""
+        paths[name] = Path(of_code or _split_weights(source)[1] or source)
     return {name: path for name, path in paths.items() if path.is_absolute()}
 
 

@@ -4,10 +4,11 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin
 
 from pydantic import ValidationError, model_validator
 
@@ -24,7 +25,7 @@ from hgld.config.hierarchy_options import (
 )
 from hgld.config.option_types import LEVEL_NAMES, LocalPath, Options, mark_folder
 from hgld.config.result_options import EvaluateOptions, ModelOptions, PublishOptions, ReportOptions
-from hgld.config.training_options import RunOptions, TrainOptions
+from hgld.config.training_options import TrainOptions
 from hgld.errors import UsageError
 from hgld.words import nearest
 
@@ -219,14 +220,9 @@ def _read_pipeline(path: Path, above: Sequence[Path] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for name, value in own.items():
-        below = base.get(name)
-        if isinstance(below, dict) and isinstance(value, dict):
-            merged[name] = _merge(below, value)
-        else:
-            merged[name] = value
-    return merged
+    both = base.keys() & own.keys()
+    tables = {name for name in both if isinstance(base[name], dict) and isinstance(own[name], dict)}
+    return base | own | {name: _merge(base[name], own[name]) for name in tables}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -310,34 +306,45 @@ def _describe_one(item: Mapping[str, Any]) -> str:
         says = re.sub(r"^Value error, | or instance of \w+$", "", item["msg"])
         found = "" if isinstance(item["input"], dict) else f" (found {item['input']!r})"
         return f"{where}: {says[0].lower()}{says[1:]}{found}".removeprefix(": ")
-    *parents, key = loc
-    if len(places := _places_of(str(key), parents[:1])) == 1:  # such as train.steps
+    *parents, key = map(str, loc)
+    models, within = dict(sections()), ".".join([*parents[:1], ""])
+    places = [
+        f"{section}.{key}"
+        for section, model in models.items()
+        if f"{section}.".startswith(within) and key in model.model_fields
+        if not re.search(r"\.NAME|\[\]", section)
+    ]
+    if len(places) == 1:  # such as train.steps
         return f"unknown key {where!r}; did you mean {places[0]!r}?"
-    return f"unknown key {where!r}{nearest(str(key), _keys_at(parents))}"
+    named = (
+        "NAME" if above in ("runs", "models") else part for above, part in pairwise(["", *parents])
+    )
+    model = models.get(".".join(named))
+    return f"unknown key {where!r}{nearest(key, model.model_fields if model else ())}"
 
 
-def _places_of(key: str, sections: Iterable[object]) -> list[str]:
-    """Full names of the options called ``key``, within a stage's section or in all of them."""
-    models = {name: field.annotation for name, field in Pipeline.model_fields.items()}
-    waiting = {name: models.get(name) for name in map(str, sections or models)}
-    places = []
-    while waiting:
-        section, model = waiting.popitem()
-        if isinstance(model, type) and issubclass(model, Options):
-            places += [f"{section}.{key}"] if key in model.model_fields else []
-            fields = model.model_fields.items()
-            waiting |= {f"{section}.{name}": field.annotation for name, field in fields}
-    return places
+def sections(
+    model: type[Options] = Pipeline, section: str = ""
+) -> Iterator[tuple[str, type[Options]]]:
+    """Yield the name and the model of each section of a pipeline file, before those in it.
+
+    NAME is any name in a table, [] any table of a list.
+
+    Example:
+        >>> [name for name, _ in sections() if name.startswith("fetch")]
+        ['fetch', 'fetch.downloads[]']
+    """
+    yield section, model
+    for name, option in model.model_fields.items():
+        inner, path = _model_in(option.annotation), f"{section}.{name}".lstrip(".")
+        if inner is not None and inner is not option.annotation:
+            path += ".NAME" if get_origin(option.annotation) is dict else "[]"
+        if inner is not None:
+            yield from sections(inner, path)
 
 
-def _keys_at(section: Iterable[object]) -> list[str]:
-    """Names of the options that a section of the pipeline file may hold."""
-    model: Any = Pipeline
-    for part in section:
-        if part in ("runs", "models"):
-            return list((RunOptions if part == "runs" else ModelOptions).model_fields)
-        field = model.model_fields.get(part)
-        model = field.annotation if field else None
-        if not isinstance(model, type) or not issubclass(model, Options):
-            return []
-    return list(model.model_fields)
+def _model_in(annotation: object) -> type[Options] | None:
+    """The model of a section, or of the tables in a table or list of them."""
+    if isinstance(annotation, type) and issubclass(annotation, Options):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -225,25 +225,29 @@ class AugmentationOptions(Options):
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-def _order_runs(runs: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+def _order_runs(starts: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     """Return the names of runs and of those that they start from, which come first.
+
+    Args:
+        starts: name of each run -> value of its init_from, which is not validated yet.
+        names: of the wanted runs.
 
     Raises:
         ValueError: a run starts from an unknown run, or from itself, also by way of others.
 
     Example:
-        >>> _order_runs({"a": {"init_from": "b"}, "b": {}, "c": {}}, ["c", "a"])
+        >>> _order_runs({"a": "b", "b": "", "c": None}, ["c", "a"])
         ['c', 'b', 'a']
     """
     ordered: dict[str, None] = {}
     for name in names:
         chain = [name]
-        while is_run_name(start := _start_of(runs[chain[-1]])):
+        while is_run_name(start := starts[chain[-1]]):
             where = f"runs.{chain[-1]}.init_from"
-            if start not in runs:
+            if start not in starts:
                 raise ValueError(
-                    f"{where}: unknown run {start!r}{nearest(start, runs)} (there are "
-                    f"{', '.join(runs)}; a folder is a path such as ./{start})"
+                    f"{where}: unknown run {start!r}{nearest(start, starts)} (there are "
+                    f"{', '.join(starts)}; a folder is a path such as ./{start})"
                 )
             if start in chain:
                 circle = " -> ".join([*chain[chain.index(start) :], start])
@@ -253,11 +257,6 @@ def _order_runs(runs: Mapping[str, Any], names: Iterable[str]) -> list[str]:
             chain.append(start)
         ordered |= dict.fromkeys(reversed(chain))
     return list(ordered)
-
-
-def _start_of(run: Any) -> Any:
-    """Value of init_from in the options of a run, also before they are validated."""
-    return run.get("init_from") if isinstance(run, dict) else getattr(run, "init_from", None)
 
 
 def _times_as_many_batches(info: ValidationInfo) -> float:
@@ -377,7 +376,11 @@ class TrainOptions(Options):
                     f"only: unknown run {name!r}{nearest(str(name), known)} (there are "
                     f"{', '.join(known)})"
                 )
-        return {**values, "runs": {name: runs[name] for name in _order_runs(runs, names)}}
+        starts = {
+            name: run.get("init_from") if isinstance(run, dict) else getattr(run, "init_from", None)
+            for name, run in runs.items()
+        }
+        return {**values, "runs": {name: runs[name] for name in _order_runs(starts, names)}}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -15,9 +15,6 @@ from typing import Any
 
 from hgld.stopping import held_back
 
-BY_LANDMARK = ("split", "landmark_id")
-BY_IMAGE = ("split", "image_id")
-
 Wanted = Mapping[str, str | bool | tuple[str, ...]]  # option -> values
 
 
@@ -28,7 +25,7 @@ class Balance:
     came_in: str
     went_on: str
     dropped: str | None
-    key: tuple[str, ...] = BY_LANDMARK
+    key: tuple[str, ...] = ("split", "landmark_id")
     unit: str = ""  # the source's word for its classes
 
 
@@ -389,7 +386,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("shards", "export_dropped"),
         in_parts=("images",),
         checks={"hgld.shards.shard_url:check_url": ()},
-        balance=Balance("images", "shards", "export_dropped", BY_IMAGE, "images"),
+        balance=Balance("images", "shards", "export_dropped", ("split", "image_id"), "images"),
         revision=3,
     ),
     Stage(
