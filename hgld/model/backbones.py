@@ -174,7 +174,7 @@ def create_backbone(
         if weights is not None:
             # weights_only is given here, so that no version of timm ever unpickles code.
             state = timm.models.load_state_dict(str(weights), weights_only=True)
-            if "_conv_stem.weight" in state:
+            if architecture == LITE0_ARCHITECTURE and "_conv_stem.weight" in state:
                 state = name_lite0_weights(state)
             overlay = {"state_dict": state, "custom_load": False}
         backbone: nn.Module = timm.create_model(
