@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -124,21 +125,24 @@ def write_csv(table: pd.DataFrame, path: Path, spreadsheet: bool = False) -> Non
 def edit_csv(
     data: bytes,
     cells: Mapping[int, Mapping[str, str] | None],
-    added: Sequence[Mapping[str, str]] = (),
+    added: Sequence[tuple[int | None, Mapping[str, str]]] = (),
 ) -> bytes:
     r"""Return a CSV with changed cells and new rows; all other rows keep their bytes.
 
-    New rows go to their place if the rows are sorted by the first column, else to the end.
+    A new row goes before the row with its index; without one to its place if the rows are sorted
+    by the first column, else to the end.
 
     Args:
         data: the CSV in UTF-8, with a header.
         cells: index of a row below the header, from 0, blank lines left out -> column -> new cell;
             None removes the row.
-        added: cells of the new rows by column; others are empty.
+        added: index or None, and cells by column, of each new row; other cells are empty.
 
     Example:
-        >>> edit_csv(b"a,b\n1,'x'\n2,y\n", {1: {"b": "z"}}, [{"a": "0"}])
+        >>> edit_csv(b"a,b\n1,'x'\n2,y\n", {1: {"b": "z"}}, [(None, {"a": "0"})])
         b"a,b\n0,\n1,'x'\n2,z\n"
+        >>> edit_csv(b"a\n1\n2\n", {}, [(1, {"a": "0"})])
+        b'a\n1\n0\n2\n'
     """
     head, *rows = _raw_rows(data.decode("utf-8"))
     names = [name.removeprefix("\ufeff").strip() for name in head[1]]
@@ -153,13 +157,13 @@ def edit_csv(
             text = _as_line(row, line_end)
         if change is not None:
             edited.append((row[0] if row else "", text))
-    for new in added:
-        first = [cell.casefold() for cell, _ in edited if cell]
+    for index, new in added:
+        filled_at = [i for i, (cell, _) in enumerate(edited) if cell]
+        first = [edited[i][0].casefold() for i in filled_at]
         row = [new.get(name, "") for name in names]
-        place = len(edited)
-        if first == sorted(first):
-            later = (i for i, (cell, _) in enumerate(edited) if cell.casefold() > row[0].casefold())
-            place = next(later, place)
+        if index is None:
+            index = bisect(first, row[0].casefold()) if first == sorted(first) else len(first)
+        place = filled_at[index] if index < len(filled_at) else len(edited)
         edited.insert(place, (row[0], _as_line(row, line_end)))
     texts = [head[0], *(text for _, text in edited)]
     ended = [text if text.endswith(("\r", "\n")) else text + line_end for text in texts[:-1]]

@@ -236,7 +236,7 @@ def save_choices(
 
     Args:
         runner: of the pipeline and its work folder.
-        choices: key, decision, supercategory, kind, note and base of each (``apply_choices``).
+        choices: rows of the sheet (``apply_choices``).
         who: name that signs each decision.
         source: name of what they were made in, for the log.
         sitting: see ``apply_choices``.
@@ -248,10 +248,9 @@ def save_choices(
 
     names = ("clusters", "taxonomy", "decisions", "cluster_edits", "class_hints")
     with runner.hold_labels():
-        inputs = read_tables(runner, *names)
-        applied = apply_choices(
-            choices, *inputs, who=who, when=runner.now, source=source, sitting=sitting
-        )
+        *inputs, edits = read_tables(runner, *names, "taxonomy_edits")
+        signed: dict[str, Any] = {"who": who, "when": runner.now, "source": source}
+        applied = apply_choices(choices, *inputs, **signed, sitting=sitting, taxonomy_edits=edits)
         _append(runner, "decisions", inputs[2], applied.decisions)
     return applied
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hgld.artifacts import atomic_path, file_stamp, records
+from hgld.artifacts import atomic_path, file_stamp, hash_file, records
 from hgld.cli.review_actions import (
     add_comment,
     edit_taxonomy,
@@ -157,6 +157,7 @@ class _LiveSite(Site):
         workspace, runner = self.runner.workspace, self.runner
         live = {
             "at": self.decisions.now(),  # before the tables are read, so that nothing is missed
+            "clusters": hash_file(workspace.path("clusters")),
             "sheet": self._sheet,
             "file": str(workspace.path("decisions")),
         }
@@ -244,6 +245,7 @@ class _LiveSite(Site):
         return {
             "rows": list_decisions(clusters, taxonomy, decisions, hints, edits),
             "comments": read_threads(self.runner),
+            "clusters": {"": hash_file(self.runner.workspace.path("clusters"))},
             "taxonomy": {"": taxonomy_facts(taxonomy)},
             "renamed": list_renames(edits),
         }

@@ -133,12 +133,14 @@ def apply_choices(
     when: str,
     source: str,
     sitting: str = "",
+    taxonomy_edits: pd.DataFrame | None = None,
 ) -> Applied:
     """Append a row to ``decisions`` for each of some rows of ``review.csv``, given as cells.
 
     Args:
-        choices: key, decision, supercategory, kind, note and base of each, each key once. Those
-            with the same ``block`` are a separate entry, as in a sheet.
+        choices: key, decision, supercategory, kind, note and base of each, each key once. They may
+            have the ``evidence`` that was shown; those with the same ``block`` are a separate
+            entry, as in a sheet.
         clusters: the values.
         taxonomy: the supercategories.
         decisions: all rows.
@@ -148,20 +150,19 @@ def apply_choices(
         when: date.
         source: name of what they were made in, for the log.
         sitting: choices with the same one, person and date are one entry of the log.
+        taxonomy_edits: a supercategory that was edited since is the same evidence.
 
     Raises:
         InvalidData: all faults of all choices; nothing is appended.
     """
-    values = _values(clusters, decisions, hints_of(class_hints))
+    also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
+    values = _values(clusters, decisions, hints_of(class_hints), also)
     kinds = kinds_of(taxonomy)
     names = ["key", *EDITABLE, "base"]
     rows = [
-        SheetRow(
-            number,
-            {name: single_blanks(choice.get(name, "")) for name in names}
-            | ({"block": single_blanks(choice["block"])} if "block" in choice else {}),
-        )
+        SheetRow(number, {name: single_blanks(choice.get(name, "")) for name in [*names, *more]})
         for number, choice in enumerate(choices, 1)
+        for more in [[name for name in ("evidence", "block") if name in choice]]
     ]
     found = read_values(Sheet(source, names, rows), values, kinds)
     if found.faults:
@@ -214,7 +215,7 @@ def _values(
     clusters: pd.DataFrame,
     decisions: pd.DataFrame,
     hints: Mapping[str, str],
-    also: Mapping[str, Collection[str]] | None = None,
+    also: Mapping[str, Collection[str]],
 ) -> dict[str, Value]:
     """Return key -> value; including decisions without a value, since a sheet may show them.
 
@@ -243,9 +244,7 @@ def _values(
         strict=True,
     )
     keyed = zip(value_keys(clusters), columns, strict=True)
-    here = {
-        key: replace(Value(*cells), key=key, also=(also or {}).get(key, ())) for key, cells in keyed
-    }
+    here = {key: replace(Value(*cells), key=key, also=also.get(key, ())) for key, cells in keyed}
     # a copy from before a value had an id names it by its label
     labels = Counter(value.label for value in here.values())
     renamed = {v.label: v for v in here.values() if v.label in gone and labels[v.label] == 1}

@@ -20,6 +20,7 @@ from hgld.errors import UsageError
 from hgld.hierarchy.decisions import ID_LENGTH, Decided, Decision, short_hash
 from hgld.words import count_text, nearest, single_blanks
 
+ROW = "row number"  # as column of an edit: where a row was, from 1 on, if they were not sorted
 FIRST = "none"  # in the column follows of edits that were made before anything else
 
 
@@ -128,7 +129,8 @@ def is_taken_back(entry: Entry, entries: Sequence[Entry]) -> bool:
     """
 
     def cells_of(one: Entry, side: str) -> list[tuple[str, str]]:
-        return sorted((row["column"], row[side]) for row in one.cells if row["table"] == "taxonomy")
+        cells = (row for row in one.cells if row["table"] == "taxonomy" and row["column"] != ROW)
+        return sorted((row["column"], row[side]) for row in cells)
 
     names = {row["key"] for row in entry.cells} | {row["after"] for row in entry.cells}
     sides = {"undo": ("after", 1), "redo": ("before", -1)}

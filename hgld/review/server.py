@@ -175,6 +175,10 @@ class _Connection(BaseHTTPRequestHandler):
             text = f"{error.filename or 'review'}: {reason}; nothing was saved, it is tried again"
             self.server.notice(text)
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, text)
+        except Exception as error:  # a fault of hgld: without an answer, the page would wait for it
+            text = f"unexpected {type(error).__name__}: {single_blanks(str(error))}"
+            self.server.notice(text)
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, text)
 
     def _names_this_machine(self) -> bool:
         """Whether the host is an address or a name of this machine, against DNS rebinding."""
@@ -223,7 +227,10 @@ class _Connection(BaseHTTPRequestHandler):
         body = self._body()
         rows = body.get("rows")
         if not isinstance(rows, list) or not all(map(_is_row, rows)):
-            raise InvalidData("rows: expected a list of objects of short texts")
+            raise InvalidData(
+                f"rows: expected a list of objects of texts of at most {LONGEST_TEXT} characters; "
+                "is a note longer?"
+            )
         who, sitting = _text(body, "who"), _text(body, "sitting") if "sitting" in body else ""
         self._send_news(body, self.server.site.save(who, rows, sitting))
 
@@ -257,7 +264,10 @@ class _Connection(BaseHTTPRequestHandler):
             raise InvalidData(f"a request has at most {LARGEST_BODY:,} bytes, and names its length")
         try:
             body = json.loads(self.rfile.read(int(length)))
-        except ValueError:
+            json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # JSON may escape one half of a pair of surrogates
+            raise InvalidData("a text holds half an emoji; expected all of it") from None
+        except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise InvalidData("expected an object in JSON")
@@ -295,7 +305,7 @@ def _is_row(row: object) -> TypeGuard[Mapping[str, str]]:
     return isinstance(row, dict) and all(map(_is_short, row.values()))
 
 
-def _is_short(text: object) -> bool:
+def _is_short(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and len(text) <= LONGEST_TEXT
 
 
@@ -306,7 +316,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
         InvalidData: it is missing or too long.
     """
     text = body.get(name)
-    if not isinstance(text, str) or not single_blanks(text) or len(text) > LONGEST_TEXT:
+    if not _is_short(text) or not single_blanks(text):
         raise InvalidData(f"{name}: expected a text of at most {LONGEST_TEXT} characters")
     return single_blanks(text)
 

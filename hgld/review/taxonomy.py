@@ -19,7 +19,7 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.decisions import PLACING, Decided, Decision, kinds_of, row_id, short_hash
 from hgld.hierarchy.kinds import classes_above, kinds_to_choose, read_kind, tree_faults
-from hgld.review.entries import Entry
+from hgld.review.entries import ROW, Entry
 from hgld.review.identities import NAME, Identities
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.undo import ValueHistory
@@ -95,6 +95,7 @@ class Taxonomy:
         self.decisions = records(decisions)
         self.rows = decided.rows()
         self.record: list[Row] = []
+        self.index_of: dict[int, int] = {}  # place of a row that comes back -> where it was
         self.undone: dict[int, str] = {}  # place of a decision that is taken back -> its id
 
     def make(self, edits: Sequence[TaxonomyEdit]) -> None:
@@ -265,10 +266,10 @@ class Taxonomy:
         rows = self.state["decisions"].values()
         return list(dict.fromkeys(row["key"] for row in rows if row[NAME] == name))
 
-    def changes(self) -> dict[str, tuple[dict[int, Row | None], list[Row]]]:
+    def changes(self) -> dict[str, tuple[dict[int, Row | None], list[tuple[int | None, Row]]]]:
         """Return for each table its changed cells by the row's place, and its new rows.
 
-        None instead of cells: the row is removed.
+        None instead of cells: the row is removed. With a new row comes its index, if it had one.
         """
         found = {}
         for table, before in self.before.items():
@@ -280,7 +281,8 @@ class Taxonomy:
                 for place, row in before.items()
                 if (now := after.get(place)) != row
             }
-            found[table] = changed, [row for place, row in after.items() if place not in before]
+            places = [place for place in after if place not in before]
+            found[table] = changed, [(self.index_of.get(p), after[p]) for p in places]
         return found
 
     @property
@@ -407,7 +409,7 @@ class Taxonomy:
         rows = self.state["taxonomy"]
         name = cells[NAME]["after"] if NAME in cells else key
         if not name or cells.get(NAME, {}).get("action") == "merge":  # its row was removed
-            row = {column: cell["before"] for column, cell in cells.items()}
+            row = {column: cell["before"] for column, cell in cells.items() if column != ROW}
             self._new_name(row[NAME])
             here = _classes(kinds_of(self.table).values())
             if len(self.levels) > 2 and (gone := (_classes([row["kind"]]) & edited) - here):
@@ -415,7 +417,10 @@ class Taxonomy:
                     f"'{row[NAME]}' would bring '{KIND_SEPARATOR.join(min(gone))}' back, which was "
                     "edited since; take the later edit back first"
                 )
-            rows[self._free_place()] = row
+            place = self._free_place()
+            if ROW in cells:
+                self.index_of[place] = int(cells[ROW]["before"]) - 1
+            rows[place] = row
             return {}
         place = self._find(name)
         for column, cell in cells.items():
@@ -443,12 +448,16 @@ class Taxonomy:
     def _note(self, earlier: State, action: str, into: str = "") -> None:
         """Record each cell that differs; an added or removed row with all its cells.
 
-        A merged row has the name of the other one as its new name.
+        A merged row has the name of the other one as its new name, a removed one has its number
+        unless the rows are sorted.
         """
+        first = [next(iter(row.values())).casefold() for row in self.before["taxonomy"].values()]
         for table in EDITED:
             old, new = earlier.get(table, {}), self.state.get(table, {})
             for place in sorted(old.keys() | new.keys()):
                 one, other = old.get(place, {}), new.get(place, {})
+                if table == "taxonomy" and not other and first != sorted(first):
+                    one = {**one, ROW: str(sorted(old).index(place) + 1)}
                 if action == "merge" and not other:
                     other = {NAME: self.state["taxonomy"][self._find(into)][NAME]}
                 self.record += [

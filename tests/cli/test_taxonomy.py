@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import declared_table, table_of
+from hgld.cli.arguments import open_runner
+from hgld.cli.review_actions import edit_taxonomy
 from hgld.errors import InvalidData
 from hgld.file_lock import hold
 from hgld.hierarchy.decisions import Decided
@@ -469,6 +471,46 @@ def log_text(folder: Path, *more: str) -> str:
 
 def last_entry(folder: Path) -> str:
     return str(max(row["number"] for row in json.loads(log_text(folder, "--json"))))
+
+
+UNSORTED = (
+    "supercategory,kind,definition\n\npub,human-made,\nparks,natural,'x'\nchurch,human-made,\n"
+)
+
+
+@pytest.mark.parametrize("name", ["pub", "parks", "church"])
+def test_a_merge_that_is_taken_back_leaves_the_order_of_the_rows(folder: Path, name: str) -> None:
+    path = folder / "labels" / "taxonomy.csv"
+    path.write_text(UNSORTED)
+    taxonomy(folder, "add", "tower", "--kind", "natural" if name == "parks" else "human-made")
+    before = path.read_text()
+    taxonomy(folder, "merge", name, "tower")
+    merge = last_entry(folder)
+    merged = path.read_text()
+    undo(folder, merge)
+    assert path.read_text() == before
+    undo(folder, last_entry(folder), now="2026-11-24")  # a redo
+    assert path.read_text() == merged
+    undo(folder, last_entry(folder), now="2026-11-25")
+    assert path.read_text() == before
+    taxonomy(folder, "remove", "tower", now="2026-11-26")
+    undo(folder, last_entry(folder), now="2026-11-27")
+    assert path.read_text() == before
+
+
+def test_rows_that_one_entry_removed_come_back_in_their_order(folder: Path) -> None:
+    path = folder / "labels" / "taxonomy.csv"
+    path.write_text(UNSORTED)
+    runner = open_runner(folder / "pipeline.toml", None, folder / "work", "2026-11-22")
+    edits = [
+        TaxonomyEdit("add", "tower", kind="human-made"),
+        TaxonomyEdit("merge", "pub", "church"),
+        TaxonomyEdit("merge", "church", "tower"),
+    ]
+    edit_taxonomy(runner, edits, "anna")
+    assert path.read_text().splitlines()[1:] == ["", "parks,natural,'x'", "tower,human-made,"]
+    undo(folder, last_entry(folder))
+    assert path.read_text() == UNSORTED
 
 
 def test_the_log_names_what_an_entry_is_about(folder: Path) -> None:

@@ -166,6 +166,25 @@ def test_an_undo_brings_back_no_supercategory_that_is_gone() -> None:
         )
 
 
+def test_a_choice_on_a_value_that_changed_since_it_was_shown_is_refused() -> None:
+    shown = evidence_of(CLUSTERS, hints_of(hint("church")))[0]
+    taxonomy, decisions, edits = rename([])
+    choice = {"key": "Q1", "decision": "drop", "evidence": shown, "base": str(base_of("Q1"))}
+
+    def made(clusters: pd.DataFrame, hints: pd.DataFrame) -> list[str]:
+        found = apply_choices(
+            [choice], clusters, taxonomy, decisions, NO_EDITS, hints, who="ann",
+            when="2026-02-03", source="page", taxonomy_edits=edits,
+        )  # fmt: skip
+        return [change.kind for change in found.changes]
+
+    assert made(CLUSTERS, hint("chapel")) == ["first decision"]  # the same one, renamed
+    with pytest.raises(InvalidData, match=r"column evidence: .*the value has changed since"):
+        made(CLUSTERS, hint("garden"))
+    with pytest.raises(InvalidData, match=r"column evidence: .*the value has changed since"):
+        made(CLUSTERS.assign(instance_of="inn"), hint("chapel"))
+
+
 def test_a_copy_from_before_a_value_had_an_id_contradicts_the_decision_on_the_id() -> None:
     by_label = decided(key="pub", key_type="label")
     by_id = decided(who="ben", supercategory="garden", supersedes=row_id(by_label), entry="cc s")

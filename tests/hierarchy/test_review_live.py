@@ -379,6 +379,53 @@ def test_a_sheet_applied_from_another_shell_is_seen_in_the_page(
     ann.saw("#row-1 .dot.dropped")
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Write a file as a stage does, so that no reader sees a part of it."""
+    path.with_suffix(".new").write_text(text, "utf-8")
+    path.with_suffix(".new").replace(path)
+
+
+def test_a_page_that_is_older_than_the_clusters_says_so_and_decides_no_value_that_changed(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.saved()
+    label, (first, second) = ann.text("#panel h2"), [ann.text(f"#row-{i} .what b") for i in (0, 1)]
+    clusters = fresh.work / "clusters.csv"
+    assert first == label
+    replace_file(clusters, clusters.read_text("utf-8").replace(f",{first},", ",grain mill,"))
+    ann.saw("#away:has-text('The clusters were made again')")
+    ann.press("d", "d")
+    ann.saw("#away:has-text('the value has changed since')")
+    ann.saw("#row-1 .dot.dropped")
+    (row,) = rows_of(fresh)
+    assert row["decision"] == "drop" and second
+    ann.view.click("#away >> text=Take it back")
+    ann.saved()
+    ann.view.click("#away >> text=Reload")
+    ann.saw("#row-0 .what b:has-text('grain mill')")
+    ann.press("d")
+    ann.saved()
+    assert len(rows_of(fresh)) == 2 and not ann.view.is_visible("#away")
+
+
+def test_a_decision_that_a_damaged_file_refused_is_sent_again_by_a_click(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.press("d")
+    ann.saved()
+    path = fresh.labels / "decisions.csv"
+    text = path.read_text("utf-8")
+    replace_file(path, text + "<<<<<<< ours\n")
+    ann.press("d")
+    ann.saw("#away:has-text('is a mark of a merge in git')")
+    replace_file(path, text)
+    ann.view.click("#away >> text=Try again")
+    ann.saved()
+    assert len(rows_of(fresh)) == 2 and not ann.view.is_visible("#away")
+
+
 def names_in(road: Road) -> list[str]:
     with (road.labels / "taxonomy.csv").open(encoding="utf-8", newline="") as file:
         return [row["supercategory"] for row in csv.DictReader(file)]

@@ -195,6 +195,9 @@ def test_a_decision_is_in_the_file_before_it_is_answered(server: ReviewServer, d
         saved(rows=["Q1"]),
         saved(rows=[{"key": 1}]),
         saved(rows=[{"key": "x" * 2001}]),
+        saved(who="Ann \ud83d"),  # half of an emoji
+        saved(rows=[{"key": "Q1", "note": "\ud83d"}]),
+        b"[" * 100_000,
     ],
 )
 def test_a_body_of_another_form_is_refused_in_words(server: ReviewServer, body: object) -> None:
@@ -217,6 +220,10 @@ def test_a_refused_decision_and_a_full_disk_are_told_to_the_page(
     status, text, _ = ask(server, f"/{TOKEN}/decisions", saved())
     assert status == 503 and "decisions.csv: the disk is full" in json.loads(text)["error"]
     assert desk.notices == [json.loads(text)["error"]]
+    desk.fails = KeyError("a fault of hgld")
+    status, text, _ = ask(server, f"/{TOKEN}/decisions", saved())
+    assert (status, desk.notices[1]) == (500, "unexpected KeyError: 'a fault of hgld'")
+    assert json.loads(text)["error"] == desk.notices[1]
 
 
 def test_a_comment_needs_a_key_and_a_text(server: ReviewServer, desk: Desk) -> None:

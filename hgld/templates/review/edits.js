@@ -52,11 +52,12 @@ function edit(wanted, source) {
 
 const newStep = () => [...crypto.getRandomValues(new Uint8Array(8))].map((n) => n.toString(36)).join("");
 
-// An edit keeps the base of the row that it was made from, although others may decide meanwhile.
+// An edit keeps base and evidence of the row that it was made from, although others may decide
+// meanwhile, or the value may change.
 function put(row, cells) {
-  const before = edits.get(row.key);
+  const { from, evidence, step } = edits.get(row.key) || { ...row, step: newStep() };
   if (!cells || sameCells(cells, row.base)) edits.delete(row.key);
-  else edits.set(row.key, { from: before?.from ?? row.from, step: before?.step ?? newStep(), ...cells });
+  else edits.set(row.key, { from, evidence, step, ...cells });
 }
 
 function undo() {
@@ -99,7 +100,7 @@ function readStore(name) {
 }
 
 const madeFrom = (kept) =>
-  Object.fromEntries(["from", "step", "block"].filter((name) => typeof kept[name] === "string").map((name) => [name, kept[name]]));
+  Object.fromEntries(["from", "evidence", "step", "block"].filter((name) => typeof kept[name] === "string").map((name) => [name, kept[name]]));
 
 function isDecision(cells) {
   const texts = EDITABLE.every((name) => typeof cells?.[name] === "string");

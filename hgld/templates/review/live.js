@@ -6,6 +6,7 @@ const MOST_STEPS = 200; // that can be undone after a reload
 const session = {
   at: data.live.at, people: [], away: "", sending: false, stream: null, again: 0, quiet: 0,
   refused: new Map(), // step -> why the server refused it
+  outdated: false, // the clusters were made again since this page was
 };
 
 // Decisions of one tab, person and day are one entry of the log; a reload does not end it.
@@ -81,6 +82,7 @@ function receive({ at, news, people }) {
   session.people = people || session.people;
   if (!isBefore(at, session.at)) {
     session.at = at;
+    if (news.clusters) session.outdated = news.clusters[""] !== data.live.clusters;
     if (news.taxonomy) renewTaxonomy(news.taxonomy[""], news.renamed || {});
     for (const [key, facts] of Object.entries(news.rows || {})) {
       if (rowOf.has(key)) renewRow(rowOf.get(key), facts);
@@ -188,8 +190,8 @@ const nextStep = () => [...edits.values()].find(({ step }) => !session.refused.h
 
 async function sendStep(id) {
   const sent = [...edits].filter(([, cells]) => cells.step === id);
-  const asRow = ([key, { decision, supercategory, kind, note: why, from, block }]) =>
-    ({ key, decision, supercategory, kind, note: why, base: from, ...(block && { block }) });
+  const asRow = ([key, { decision, supercategory, kind, note: why, from, evidence, block }]) =>
+    ({ key, decision, supercategory, kind, note: why, base: from, evidence, ...(block && { block }) });
   let found;
   try {
     found = await ask("decisions", { rows: sent.map(asRow), sitting: sitting() });
@@ -253,16 +255,29 @@ function drawPeople() {
   byId("people").title = words.join(", ");
   byId("people").setAttribute("aria-label", words.join(", "));
   const refused = [...edits.values()].find(({ step }) => session.refused.has(step));
-  const back = button("", dropRefused, "Take it back");
-  const banner = refused ? [span(`Not saved: ${session.refused.get(refused.step)}`), back] : [span(awayWords())];
+  const banner = [];
+  if (refused) {
+    const why = span(`Not saved: ${session.refused.get(refused.step)}`);
+    banner.push(why, button("", sendRefused, "Try again"), button("", dropRefused, "Take it back"));
+  } else if (session.away) banner.push(span(awayWords()));
+  else if (session.outdated) {
+    banner.push(span(OUTDATED), button("", () => location.reload(), "Reload"));
+  }
   byId("away").replaceChildren(...banner);
-  byId("away").hidden = !session.away && !refused;
+  byId("away").hidden = !banner.length;
 }
+
+const OUTDATED = "The clusters were made again since this page was; it shows the values of before.";
 
 function awayWords() {
   if (!edits.size) return `${session.away}; decide on, nothing is lost.`;
   const kept = stored ? "kept in this browser" : "kept while this page is open";
   return `${session.away}; ${counted(edits.size, "decision")} ${kept}, and sent when it is back.`;
+}
+
+function sendRefused() {
+  session.refused.clear();
+  send();
 }
 
 function dropRefused() {

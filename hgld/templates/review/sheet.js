@@ -44,6 +44,7 @@ function readRow(cells, number) {
     next: data.next[number] === null ? "" : String(data.next[number]),
     base: Object.fromEntries(EDITABLE.map((name) => [name, read(name)])),
     from: read("base"), // of which decision these cells are
+    evidence: read("evidence"), // of what the value is
   };
   row.haystack = fold(
     [row.label, ...row.translations.flat(), row.key, row.examples, row.clusterName, row.base.note].join(" "),
