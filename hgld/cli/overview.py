@@ -70,10 +70,14 @@ def print_plan(plan: Plan) -> None:
         if disk.need_bytes > disk.free_bytes:
             more = f"up to {size_text(disk.need_bytes - disk.free_bytes)} more"
             _print_row("", f"NOT ENOUGH: {more}; choose another {disk.chosen_by} or make space")
-    for i, cost in enumerate(plan.costs):
-        _print_row("cost" if i == 0 else "", cost.describe())
-    if plan.costs:
-        _print_row("", "without download, scrape, training and the start of programs")
+    _print_row("cost", plan.cost.describe())
+    if not plan.is_counted:
+        _print_row(
+            "",
+            "an example, as only collect counts the images; disk, bytes moved and hours grow in "
+            "proportion",
+        )
+    _print_row("", "without download, scrape, training and the start of programs")
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
@@ -100,7 +104,8 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             }
             for disk in plan.disks
         ],
-        "costs": [asdict(cost) for cost in plan.costs],
+        "costs": [asdict(plan.cost)],
+        "images_counted": plan.is_counted,
     }
 
 

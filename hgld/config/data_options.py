@@ -205,13 +205,16 @@ class CollectOptions(Options):
     validation_share: float = Field(0.0, ge=0, lt=1)
     """Share of the other train classes held out for choosing options."""
     exclude: tuple[LocalPath, ...] = ()
-    """Lists (CSV) of training images to leave out, such as those that an evaluation set also has:
-    a column image_id, id or images (several in a cell), or for GLDv2 landmark_id alone (with split:
-    train landmarks count). If there is a column decision, as in the sheets of `hgld labels
+    """Lists (CSV) of training images to leave out, such as those that an evaluation set also has,
+    before classes are held out: images of evaluation_share, evaluation_classes and validation_share
+    are left out, too, those of the data set's own other splits are not. A list has a column
+    image_id, id or images (several in a cell), or for GLDv2 landmark_id alone (with split: train
+    landmarks count). If there is a column decision, as in the sheets of `hgld labels
     suspects` (that of classes: GLDv2 only), only its rows with drop count."""
     only: tuple[LocalPath, ...] = ()
-    """Lists of the same form; training images that one of them lacks are left out. RGLDv2-clean is
-    such a list: GLDv2-clean without the landmarks of ROxford and RParis (Song et al. 2024)."""
+    """Lists of the same form; images that one of them lacks are left out, as by exclude.
+    RGLDv2-clean is such a list: GLDv2-clean without the landmarks of ROxford and RParis (Song et
+    al. 2024)."""
     seed: int = 0
     """Draws the held-out classes."""
     memory_gb: float | None = Field(None, ge=1, le=1e6)

@@ -2,15 +2,18 @@
 
 import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hgld.artifacts import LargeTable
-from hgld.pipeline.cost import SIZES, Cost, estimate_cost
+from hgld.pipeline.cost import Cost, estimate_cost
 from hgld.pipeline.lock import Freshness, Workspace, foresee
 from hgld.pipeline.run import Runner
 from hgld.pipeline.stages import Stage, load_function
+
+EXAMPLE = 1_000_000  # images, while their number is unknown
 
 
 @dataclass(frozen=True)
@@ -36,14 +39,17 @@ class Disk:
 class Plan:
     """Plan of a run: state, reads and writes of each stage; downloads; disk space; cost.
 
-    The cost is that of the images which collect has listed, else of some common sizes.
+    Attributes:
+        cost: of the images that collect has listed, else of a million as an example.
+        is_counted: whether it is of the listed images.
     """
 
     stages: list[tuple[Stage, Freshness]]
     base_url: str
     downloads: list[tuple[str, Path, int]]
     disks: tuple[Disk, ...]
-    costs: tuple[Cost, ...] = ()
+    cost: Cost
+    is_counted: bool
 
 
 def plan(runner: Runner, until: str | None = None) -> Plan:
@@ -52,17 +58,17 @@ def plan(runner: Runner, until: str | None = None) -> Plan:
     last = runner.stages.index(runner.stage(until)) if until else len(runner.stages)
     stages = list(foresee(runner.judge_all()))[: last + 1]
     runs = {stage.name for stage, now in stages if now.state != "fresh"}
-    try:
-        images: tuple[int, ...] = (len(LargeTable(runner.workspace.path("images"))),)
-    except (OSError, ValueError):  # missing, or damaged: a run makes it again
-        images = SIZES
+    images = None
+    with suppress(OSError, ValueError):  # missing, or damaged: a run makes it again
+        images = len(LargeTable(runner.workspace.path("images")))
     plan_downloads = load_function("hgld.sources.fetch:plan_downloads")
     return Plan(
         stages,
         pipeline.fetch.base_url,
         plan_downloads(pipeline.fetch, source) if "fetch" in runs else [],
         find_disks(runner.workspace, estimate_fetch(runner), runs),
-        tuple(map(estimate_cost, images)),
+        estimate_cost(EXAMPLE if images is None else images),
+        images is not None,
     )
 
 

@@ -1,5 +1,8 @@
 """Lists of training images to leave out (``collect.exclude``) or to keep (``collect.only``).
 
+They apply before ``collect`` holds classes out of the training split, so they also name images of
+classes that it holds out; images that the data set itself puts into another split stay.
+
 A model trained on the landmarks of an evaluation set is measured too high. Such overlaps are
 published as lists of images, RGLDv2-clean as the list of those that stay; `hgld evaluations
 duplicates` and `hgld labels suspects` write lists of the former kind. A list with a column

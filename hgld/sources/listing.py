@@ -128,6 +128,16 @@ def require_apart(lines: pd.DataFrame, noun: str, column: str = "landmark_id") -
     )
 
 
+def distinct_names(names: "pd.Series[str]", ids: "pd.Series[int]") -> "pd.Series[str]":
+    """Return names of classes, with the id behind each that several have: paths must differ.
+
+    Example:
+        >>> distinct_names(pd.Series(["fox", "lynx", "fox"]), pd.Series([1, 2, 3])).tolist()
+        ['fox 1', 'lynx', 'fox 3']
+    """
+    return names.mask(names.duplicated(keep=False), names + " " + ids.astype("str"))
+
+
 def read_words(
     path: Path,
     columns: dict[str, ColumnType],

@@ -140,3 +140,25 @@ def test_the_name_of_a_class_is_its_value(context: StageContext) -> None:
     instance_of, misses = read_names(classes, options=ScrapeOptions(), context=context)
     assert instance_of["instance_of"].tolist() == ["apple pie", "red fox", "\u72d0\u72f8"]
     assert misses[["landmark_id", "reason"]].to_numpy().tolist() == [[1, "no_name"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["1", "2", "ibis"], "2 classes are named by a number alone, first '1', and clustered by"),
+        (["3.0"], "1 class is named by a number alone, first '3.0', and clustered by its digits; "
+         "give classes names to cluster them by their meaning; pandas writes 3 as 3.0 if a cell of "
+         "the column is empty"),
+        (["747", "a320", "a330"], ""),
+    ],
+)  # fmt: skip
+def test_classes_named_by_numbers_are_reported_once(
+    names: list[str], says: str, context: StageContext
+) -> None:
+    rows = [
+        {"split": "train", "landmark_id": i, "name": name, "commons_url": ""}
+        for i, name in enumerate(names)
+    ]
+    with heard() as said:
+        read_names(table_of("landmarks", rows), options=ScrapeOptions(), context=context)
+    assert [line[: len(says)] for line in said if "number alone" in line] == [says] * bool(says)

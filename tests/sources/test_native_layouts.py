@@ -121,6 +121,17 @@ def test_a_product_in_both_files_is_told(tmp_path: Path) -> None:
         collected(of("sop", tmp_path))
 
 
+def test_a_category_without_a_genus_is_told(tmp_path: Path) -> None:
+    folder = write_inaturalist(tmp_path)
+    document = json.loads((folder / "train2018.json").read_text("utf-8"))
+    document["categories"][0]["genus"] = None
+    (folder / "train2018.json").write_text(json.dumps(document), "utf-8")
+    says = r"train2018\.json: category 11 \('.*'\) has an empty genus \(1 of \d+ such categories\)"
+    with pytest.raises(InvalidData, match=says):
+        collected(of("inaturalist", folder, inaturalist={"levels": "full"}))
+    assert paths_of(of("inaturalist", folder, inaturalist={"levels": "base"}))
+
+
 def test_a_species_in_both_lists_is_told(tmp_path: Path) -> None:
     splits = write_inaturalist(tmp_path) / "Inat_dataset_splits"
     trained, tested = (splits / f"Inaturalist_{name}_set1.txt" for name in ("train", "test"))
@@ -176,6 +187,17 @@ def test_lines_of_birds_that_are_there_twice_count_once(tmp_path: Path) -> None:
     landmarks, images, _, dropped = collected(of("cub", folder))
     assert (len(landmarks), len(images), len(dropped)) == (8, 32, 0)
     assert len(paths_of(of("cub", folder))) == 8
+
+
+def test_two_birds_of_one_name_have_their_numbers_behind_it(tmp_path: Path) -> None:
+    folder = write_cub(tmp_path)
+    text = (folder / "classes.txt").read_text().replace("2.Laysan_", "2.Black_footed_")
+    (folder / "classes.txt").write_text(text)
+    context = of("cub", folder)
+    assert collected(context)[0]["name"].tolist()[:3] == [
+        "Black footed Albatross 1", "Black footed Albatross 2", "Sooty Albatross",
+    ]  # fmt: skip
+    assert len({tuple(path.values()) for path in paths_of(context).values()}) == 8
 
 
 def test_the_split_of_classification_has_all_birds_on_both_sides(tmp_path: Path) -> None:
@@ -914,6 +936,23 @@ def test_domains_of_uned_have_galleries_as_published(tmp_path: Path) -> None:
     paths = paths_of(context)
     assert paths["train", 0] == {"domain": "cars", "class": "cars train 0"}
     assert {path["domain"] for key, path in paths.items() if key[0] == "index"} == {"met"}
+
+
+@pytest.mark.parametrize(
+    ("below", "before"), [("images", ""), ("", "images/"), ("images", "images/")]
+)
+def test_photos_of_uned_may_be_one_folder_deeper(below: str, before: str, tmp_path: Path) -> None:
+    folder = write_uned(tmp_path / "set")
+    if below:
+        (folder / "images").rename(tmp_path / "images")
+        (folder / "images").mkdir()
+        (tmp_path / "images").rename(folder / "images" / below)
+    for file in folder.rglob("*.json"):
+        entries = json.loads(file.read_text("utf-8"))
+        moved = [{**entry, "path": before + entry["path"]} for entry in entries]
+        file.write_text(json.dumps(moved), "utf-8")
+    _, images, _, dropped = collected(of("uned", folder))
+    assert (len(images), len(dropped)) == (63, 0)
 
 
 def test_a_folder_without_info_files_is_told(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.scrape.endings import tell_reasons
 from hgld.hierarchy.scrape.route import MOST_HOPS
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
-from hgld.tasks import track
+from hgld.tasks import say, track
 from hgld.words import single_blanks
 
 LARGEST_PAGE = 32 << 20  # bytes; those of Commons have a tenth of a million
@@ -223,6 +223,15 @@ def read_names(
         landmarks[~named], "no_name", "it has no name; fill it in, or rename its folder"
     )
     tell_reasons(len(landmarks), context.source.class_noun, misses["reason"], "by their names")
+    numbers = values[values.str.fullmatch(r"[+-]?\d+(\.\d+)?")]
+    if 2 * len(numbers) > len(values):  # a single one may be a name, such as 747
+        are = "class is" if len(numbers) == 1 else "classes are"
+        gaps = numbers.str.endswith(".0").any()
+        pandas = "; pandas writes 3 as 3.0 if a cell of the column is empty" if gaps else ""
+        say(
+            f"{len(numbers):,} {are} named by a number alone, first '{numbers.iloc[0]}', and "
+            f"clustered by its digits; give classes names to cluster them by their meaning{pandas}"
+        )
     return statements[columns_of("instance_of")], misses
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from hgld.artifacts import ColumnType, columns_of, read_csv, read_header, rows_in_file
 from hgld.config import SourceOptions
 from hgld.errors import InvalidData
-from hgld.sources.listing import CLASS, Listing, read_words
+from hgld.sources.listing import CLASS, Listing, distinct_names, read_words
 from hgld.sources.tables import several_parents
 from hgld.words import some_of
 
@@ -46,7 +46,7 @@ def read(source: Path, options: SourceOptions) -> Listing:
     names = names.reset_index(drop=True)
     above = _read_above(options.class_table, names, levels[:-1]) if options.class_table else names
     species = names["name"].str.partition(".")[2].str.replace("_", " ", regex=False)
-    named = species.where(species != "", names["name"])
+    named = distinct_names(species.where(species != "", names["name"]), names["class_id"])
     classes = above[levels[:-1]].assign(
         space="train", landmark_id=names["class_id"], name=named, **{SPECIES: named}
     )

@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.config import SourceOptions
 from hgld.credit import UNKNOWN
 from hgld.errors import InvalidData
-from hgld.sources.listing import Listing, read_json, read_lists, require_apart
+from hgld.sources.listing import Listing, distinct_names, read_json, read_lists, require_apart
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
 ABOVE = {"full": RANKS, "base": ("supercategory",)}
@@ -63,7 +63,7 @@ def _read_annotations(path: Path) -> dict[str, Any]:
 
 
 def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> pd.DataFrame:
-    """Return one row for each category; the id is added to repeated names to keep paths unique."""
+    """Return one row for each category."""
     table = pd.DataFrame(document["categories"])
     missing = [name for name in ("id", "name", *levels[:-1]) if name not in table]
     if missing:
@@ -71,10 +71,16 @@ def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> p
             f"{path}: its categories have no '{missing[0]}'; expected the file of 2018, whose "
             "categories hold the ranks from kingdom to genus; get it again"
         )
-    names = table["name"].astype("str")
-    table["species"] = names.where(
-        ~names.duplicated(keep=False), names + " " + table["id"].astype("str")
-    )
+    empty = table[["name", *levels[:-1]]].isin([None, "", float("nan")])
+    if empty.any(axis=None):
+        row = table[empty.any(axis=1)].iloc[0]
+        rank = next(name for name in empty if empty.loc[row.name, name])
+        raise InvalidData(
+            f"{path}: category {row['id']} ('{row['name']}') has an empty {rank} "
+            f"({empty.any(axis=1).sum()} of {len(table)} such categories); fill it in, or set "
+            'source.inaturalist.levels = "base", which reads the supercategory alone'
+        )
+    table["species"] = distinct_names(table["name"].astype("str"), table["id"])
     table = table[["id", *levels]].astype(dict.fromkeys(levels, "str"))
     return table.rename(columns={"id": "landmark_id"}).assign(space="train", name=table["species"])
 

@@ -1,5 +1,8 @@
 """UnED: ``info_files/DOMAIN/SPLIT.json``, lists of ``{"path", "class_id"}``, photos in ``images/``.
 
+Paths may begin with ``images/`` or not, and the archive of ``images/`` may be unpacked in a folder
+of that name.
+
 Eight data sets of products, animals, art, landmarks and food are one (Ypsilantis et al. 2023). In
 ``met``, ``gldv2`` and ``inshop`` the photos of test.json (split ``test``) search those of
 index.json (``index``); in the others each photo of test.json searches all others (``evaluation``).
@@ -44,6 +47,7 @@ def read(source: Path, _: SourceOptions) -> Listing:
 
 def _read_domain(source: Path, domain: str) -> Iterator[dict[str, object]]:
     indexed = domain in INDEXED
+    photos = "images/images" if (source / "images" / "images").is_dir() else "images"
     files = {"train": "train", "val": "validation", "test": "test" if indexed else "evaluation"}
     files |= {"index": "index"} if indexed else {}
     for name, split in files.items():
@@ -54,7 +58,8 @@ def _read_domain(source: Path, domain: str) -> Iterator[dict[str, object]]:
         start = MOST * (len(SIDES) * DOMAINS.index(domain) + SIDES.index(side))
         for number, (path, class_id) in enumerate(_entries(source / file), start=1):
             yield {
-                "path": f"images/{path}", "split": split, "file": file, "line": number,
+                "path": f"{photos}/{path.removeprefix('images/')}",
+                "split": split, "file": file, "line": number,
                 "landmark_id": start + class_id,
                 "domain": domain, "class": f"{domain} {side} {class_id}",
             }  # fmt: skip
