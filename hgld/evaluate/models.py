@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 TEXT_KINDS = ("open_clip", "python")
 HELPS = "download them elsewhere and name the file"
+COMMAND_LINE = "--model"  # of the commands that search an evaluated set with one model
+SOURCES = (
+    "run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED, offline:efficientnet-lite0, "
+    "python:FILE.py:FUNCTION or a path"
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class Model:
         run: name shared by the models of several seeds; with one seed, equal to ``name``.
         file: of its weights, or config.json of a checkpoint; None: searched for when needed.
         options: preparation of the photos, if the pipeline file has a table for the model.
-        option: what names the model, for errors: an option, or ``MODEL`` of the command
-            ``embed``; empty: ``evaluate.models.NAME``.
+        option: what names the model, for errors: an option, or ``MODEL`` or ``--model`` of a
+            command; empty: ``evaluate.models.NAME``.
         seed: that it was trained with, if the pipeline file says so.
     """
 
@@ -295,7 +300,8 @@ class Model:
     @property
     def stage(self) -> str:
         """The stage that embeds with the model."""
-        return self.option_name.partition(".")[0]
+        at_hand = self.option in ("", COMMAND_LINE)
+        return "evaluate" if at_hand else self.option.partition(".")[0]
 
     @contextmanager
     def _in_its_option(self) -> Iterator[None]:
@@ -338,7 +344,9 @@ def _imagenet_config(given: Mapping[str, Any]) -> ImageConfig:
     )
 
 
-def find_models(wanted: Mapping[str, str | ModelOptions], runs: Path) -> list[Model]:
+def find_models(
+    wanted: Mapping[str, str | ModelOptions], runs: Path, option: str = ""
+) -> list[Model]:
     """Return the models that an evaluation names, or else all trained runs, in their order.
 
     A run that was trained with several seeds gives one model for each: NAME-s0, NAME-s1 ...
@@ -347,6 +355,7 @@ def find_models(wanted: Mapping[str, str | ModelOptions], runs: Path) -> list[Mo
         wanted: name -> ``run:NAME``, ``timm:MODEL``, ``open_clip:MODEL/PRETRAINED``,
             ``offline:MODEL``, ``python:FILE.py:FUNCTION``, a path, or options with such a source.
         runs: folder of the trained runs.
+        option: as of ``Model``.
 
     Raises:
         MissingInput: nothing was trained.
@@ -355,7 +364,7 @@ def find_models(wanted: Mapping[str, str | ModelOptions], runs: Path) -> list[Mo
             model were not saved together.
     """
     wanted = wanted or {run: f"run:{run}" for run in models_by_run(runs)}
-    found = [model for name, text in wanted.items() for model in _find(name, text, runs)]
+    found = [model for name, text in wanted.items() for model in _find(name, text, runs, option)]
     names = [model.name for model in found]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"evaluate.models: two models would be called {twice[0]}; rename one")
@@ -390,9 +399,24 @@ def _find(name: str, wanted: str | ModelOptions, runs: Path, option: str = "") -
     text = wanted if isinstance(wanted, str) else wanted.source
     options = None if isinstance(wanted, str) or not wanted.preparation else wanted
     kind, _, source = text.partition(":")
-    if kind == "run":
-        return [replace(model, options=options) for model in _find_trained(name, source, runs)]
     found = Model(name, kind, source, name, options=options, option=option)
+    if kind == "run":
+        known = models_by_run(runs)
+        known |= {model: [model] for models in known.values() for model in models}
+        if source not in known:
+            raise UsageError(
+                f"{found.option_name}: train has no run '{source}' (it has {', '.join(known)})"
+                + nearest(source, known)
+            )
+        return [
+            replace(
+                found,
+                name=name + model.removeprefix(source),
+                kind="checkpoint",
+                source=str(runs / model),
+            )
+            for model in known[source]
+        ]
     if kind in ("timm", "open_clip", "python"):
         return [found]
     if kind == "offline":  # a name of a backbone as in train.backbone
@@ -405,22 +429,6 @@ def _find(name: str, wanted: str | ModelOptions, runs: Path, option: str = "") -
     if not (path / CONFIG).is_file():
         raise InvalidData(
             f"{found.option_name}: {path} is neither a model's folder (with config.json) nor a "
-            "file of embeddings; expected run:NAME, timm:MODEL, open_clip:MODEL/PRETRAINED, "
-            "offline:efficientnet-lite0, python:FILE.py:FUNCTION or a path"
+            f"file of embeddings; expected {SOURCES}"
         )
     return [replace(found, kind="checkpoint", source=text)]
-
-
-def _find_trained(name: str, run: str, runs: Path) -> list[Model]:
-    """Return the models of a run, or the one model of that name."""
-    known = models_by_run(runs)
-    known |= {model: [model] for models in known.values() for model in models}
-    if run not in known:
-        raise UsageError(
-            f"evaluate.models.{name}: train has no run '{run}' (it has {', '.join(known)})"
-            + nearest(run, known)
-        )
-    return [
-        Model(name + model.removeprefix(run), "checkpoint", str(runs / model), name)
-        for model in known[run]
-    ]

@@ -25,7 +25,7 @@ from hgld.evaluate.embedded import STATE
 from hgld.evaluate.embeddings import EmbeddingStore
 from hgld.evaluate.given import unit_rows
 from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
-from hgld.evaluate.models import find_models
+from hgld.evaluate.models import COMMAND_LINE, SOURCES, find_models
 from hgld.evaluate.ranking import mean_classes
 from hgld.evaluate.sides import Shards, Side
 from hgld.model.devices import choose_device
@@ -55,10 +55,19 @@ def embed_splits(
 
     Raises:
         InvalidData: embeddings are not finite; a path does not lead to a model.
-        UsageError: a split without images; no such run.
+        UsageError: a split without images; no such model or run.
     """
-    wanted = {model: options.models.get(model, model)} if model else options.models
-    found = find_models(wanted, work / "models")[0]
+    named = options.models
+    if model in named or not model:
+        wanted, option = {model: named[model]} if model else named, ""
+    elif ":" in model or Path(model).exists():
+        wanted, option = {model: model}, COMMAND_LINE
+    else:
+        raise UsageError(
+            f"{COMMAND_LINE}: there is no model '{model}' among evaluate.models "
+            f"({', '.join(named) or 'which names none'}), nor such a path; expected {SOURCES}"
+        )
+    found = find_models(wanted, work / "models", option)[0]
     data = Shards.read(shards)
     sides = [data.side(name) for name in splits or data.splits]
     vectors = EmbeddingStore(work / STATE, options).embed(found, sides)

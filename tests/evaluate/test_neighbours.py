@@ -189,6 +189,28 @@ def test_any_two_splits_are_compared_and_a_split_with_itself(pipeline: Path, cap
     assert len(pairs("--between", "train, train", "--cosine", -1, "--count", 99)) == 16 * 15 / 2
 
 
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("nine", "--model: there is no model 'nine' among evaluate.models (mine), nor such a path"),
+        ("timm:resnet5", "--model: timm has no model 'resnet5'"),
+        ("python:nine.py:build", "--model: nine.py:build: FileNotFoundError"),
+        ("run:nine", "--model: train has no run 'nine' (it has one)"),
+        (Path(__file__).parent, f"--model: {Path(__file__).parent} is neither a model's folder"),
+    ],
+)
+def test_a_model_of_the_command_line_is_named_by_its_option(
+    pipeline: Path, capsys, model: str, says: str
+) -> None:
+    work = pipeline.parent / "work"
+    (work / "models").mkdir(exist_ok=True)
+    (work / "models" / "runs.json").write_text('{"runs": ["one"]}')
+    words = (pipeline, "--work", work, "--model", model)
+    assert hgld("evaluations", "duplicates", *words) in (2, 3)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"hgld: {says}" in said and "evaluate.models." not in said
+
+
 def test_splits_to_compare_are_two(pipeline: Path, capsys) -> None:
     words = ("--work", pipeline.parent / "work", "--between", "train")
     assert hgld("evaluations", "duplicates", pipeline, *words) == 2
