@@ -112,6 +112,19 @@ def test_files_of_a_person_among_the_rankings_stay(
     assert found == {"mine", "notes.txt", "plain.npz", "trained.npz", "vectors.npz"}
 
 
+def test_an_evaluation_that_fails_leaves_the_earlier_one_whole(evaluate: Evaluate) -> None:
+    evaluate()
+    files = [*(evaluate.folder / "ranked").iterdir(), evaluate.folder / "state" / "models.json"]
+    before = {path: path.read_bytes() for path in files}
+    evaluate.crash_at = len(evaluate.embedded)
+    with pytest.raises(RuntimeError, match="as if the power went"):
+        evaluate(models={"again": "run:plain"}, precision="bf16")
+    assert {path: path.read_bytes() for path in files if path.exists()} == before
+    evaluate.crash_at = None
+    evaluate(models={"again": "run:plain"})
+    assert [path.name for path in (evaluate.folder / "ranked").iterdir()] == ["again.npz"]
+
+
 def test_every_image_queries_all_others_where_query_and_gallery_are_the_same(
     evaluate: Evaluate, shards: Path, models: Path
 ) -> None:

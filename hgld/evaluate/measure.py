@@ -160,27 +160,28 @@ class _Evaluation:
         """Return the report and the values of each query; write rankings to ``out``."""
         models = find_models(self.options.models, runs)
         store = EmbeddingStore(state, self.options)
+        # Before the first embedding, so that a damaged model stops the run at once.
+        facts = {model.name: model.facts() for model in models}
         # Embeddings of models and shards that are gone would fill the disk.
         others = self.official.sides if self.official else ()
         store.keep_only(models, chain(map(self.shards.side, self.shards.splits), others))
-        record_models(state, models)
-        kept = {f"{model.name}.npz" for model in models}
-        if self.official is not None:
-            kept |= {f"{model.name}.submission.csv" for model in models}
         out.mkdir(parents=True, exist_ok=True)
-        # Embeddings that a person put there stay.
-        rankings = filterfalse(is_other_npz, out.glob("*.npz"))
-        for path in [*rankings, *out.glob("*.submission.csv")]:
-            if path.name not in kept:  # of a model or protocol that is no longer requested
-                path.unlink()
-        # Before the first embedding, so that a damaged model stops the run at once.
-        facts = {model.name: model.facts() for model in models}
         protocol = self._protocol({one["split"] for one in facts.values() if "split" in one})
         found, tables = {}, []
         for model in models:
             means, values = self._measure(model, store, out)
             found[model.name] = {**means, **facts[model.name]}
             tables.append(values)
+        # Last, so that after an error the earlier evaluation is still whole.
+        record_models(state, models)
+        kept = {f"{model.name}.npz" for model in models}
+        if self.official is not None:
+            kept |= {f"{model.name}.submission.csv" for model in models}
+        # Embeddings that a person put there stay.
+        rankings = filterfalse(is_other_npz, out.glob("*.npz"))
+        for path in [*rankings, *out.glob("*.submission.csv")]:
+            if path.name not in kept:  # of a model or protocol that is no longer requested
+                path.unlink()
         metrics = list(next(iter(found.values()))["mean"])
         report = {
             "protocol": protocol,
