@@ -326,6 +326,11 @@ def _remarks(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
         # a CSV that a script wrote may lack them
         if one != other and (a.given is None or (one and other)):
             yield f"not measured alike: {what} is {one} in A, {other} in B"
+    if a.protocol.get("by_row") and b.protocol.get("by_row"):
+        yield (
+            "queries have row numbers, as of embeddings without ids, so that row is compared with "
+            "row; measure with ids if the rows of A and B may be of other images"
+        )
     one, other = (side.protocol.get("precision", "float32") for side in (a, b))
     if one != other:
         yield f"not measured alike: precision is {one} in A, {other} in B"

@@ -163,6 +163,8 @@ def read_measured(path: Path) -> MeasuredRun:
     # no model of the pipeline is known to have seen the classes: the bootstrap draws them
     protocol: dict[str, Any] = {"levels": [], "classes": {"trained_on": 0}}
     protocol |= {name: ", ".join(table[name].unique()) for name in texts[2:]}
+    # as `measure` numbers the queries of embeddings without ids
+    protocol["by_row"] = table["image_id"].tolist() == [*map(str, range(len(table)))]
     return MeasuredRun(path, path.stem, {path.stem: {}}, protocol, metrics, rows)
 
 

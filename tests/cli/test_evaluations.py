@@ -236,6 +236,17 @@ def test_compare_takes_what_measure_wrote_of_two_models(embeddings: Path) -> Non
                         f"{100 * (values[1] - values[0]):+.1f}"]  # fmt: skip
 
 
+def test_compare_notes_that_rows_without_ids_are_paired_by_number(embeddings: Path) -> None:
+    vectors, labels = embeddings / "vectors.npy", embeddings / "labels.csv"
+    a, b = embeddings / "a.csv", embeddings / "b.csv"
+    note = "note: queries have row numbers, as of embeddings without ids, so that row is compared"
+    hgld("evaluations", "measure", vectors, "--labels", labels, "--out", a)
+    assert " ".join(hgld("evaluations", "compare", a, a).out.split()).count(note) == 1
+    table = pd.read_csv(a)
+    table.assign(image_id=[f"p{row}" for row in table["image_id"]]).to_csv(b, index=False)
+    assert note not in " ".join(hgld("evaluations", "compare", b, b).out.split())
+
+
 @pytest.mark.parametrize(("metric", "gain"), [("H-AP", 0.5), ("AHD@4", -0.5)])
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_a_job_fails_if_b_is_surely_worse(
