@@ -380,5 +380,5 @@ def _label_table(labels: np.ndarray, path: Path) -> pd.DataFrame:
             f"{path}: labels of shape {labels.shape} and type {labels.dtype}; expected (N,) or "
             "(N, levels) whole numbers or words, coarse to fine"
         )
-    table = labels.reshape(len(labels), -1)
+    table = labels[:, None] if labels.ndim == 1 else labels  # of no images, too
     return pd.DataFrame(table, columns=[str(i + 1) for i in range(table.shape[1])])

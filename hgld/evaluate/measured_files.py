@@ -211,6 +211,7 @@ def measure_files(
     # both sides are numbered together, so that equal labels get equal numbers
     every = np.concatenate([words.to_numpy(), others.to_numpy()])
     numbers = np.stack([pd.factorize(column)[0] for column in every.T], axis=1).astype(np.int64)
+    numbers[np.isin(every, NO_LABEL)] = -1  # distractors of the gallery, which are of no class
     labels = numbers[: len(query)], numbers[len(query) :]
     # fine to coarse would reduce every metric to one level
     at = coarser_column(torch.from_numpy(numbers))

@@ -44,7 +44,8 @@ class ClassSums:
 
         Args:
             embeddings: (N, D), in one piece or several; used as they are.
-            labels: (N, L) label paths of all pieces, coarse to fine.
+            labels: (N, L) label paths of all pieces, coarse to fine; a row with -1, of an image
+                without a label, is of no class.
 
         Raises:
             ShapeError: embeddings and labels differ in number.
@@ -58,7 +59,9 @@ class ClassSums:
             raise ShapeError(f"embeddings have shape {shapes}; expected ({len(ids)}, dim)")
         # few rows at a time become float64
         rows = [part for piece in pieces for part in torch.split(piece, ROWS)]
-        return cls._added(ids, rows, torch.ones_like(ids[:, 0]))
+        found = cls._added(ids, rows, torch.ones_like(ids[:, 0]))
+        known = (found.paths != -1).all(dim=1)
+        return cls(found.paths[known], found.sums[known], found.sizes[known])
 
     @classmethod
     def join(cls, parts: Iterable["ClassSums"]) -> "ClassSums":

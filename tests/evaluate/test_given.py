@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -299,6 +300,20 @@ def test_cpcc_of_files_is_that_of_the_library(tmp_path: Path) -> None:
     expected = metrics.cpcc(torch.from_numpy(unit_rows(given.vectors)), labels)
     assert found.facts()["mean"]["CPCC"] == pytest.approx(expected)
     assert list(found.intervals) == ["R@1"]
+
+
+@pytest.mark.parametrize("none", ["", "-1", "nan"])
+def test_a_distractor_is_no_class_of_cpcc(none: str) -> None:
+    vectors = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    names = ["nature"] * 4 + ["built"] * 2, ["lake", "lake", "hill", "sea", "mill", "dam"]
+    labels = pd.DataFrame({"kind": [*names[0], none], "place": [*names[1], none]})
+    query = Given(Path("q"), vectors[:6], None, labels[:6])
+    whole = Given(Path("g"), vectors, None, labels)
+    found = [
+        measure_files(query, gallery, metrics=["CPCC", "AP:place"]).result.mean()
+        for gallery in (query, whole)
+    ]
+    assert found[0]["CPCC"] == found[1]["CPCC"] and not math.isnan(found[0]["CPCC"])
 
 
 def test_a_gallery_stays_on_the_cpu_and_a_device_without_memory_is_one_line(

@@ -308,6 +308,16 @@ def test_cpcc_is_the_correlation_of_distances_of_means_and_of_the_tree() -> None
         metrics.cpcc(vectors, labels[:2])
 
 
+def test_images_without_a_label_are_no_class_of_cpcc() -> None:
+    labels = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2], [1, 2], [1, 3], [-1, -1], [1, -1]])
+    vectors = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    expected = metrics.cpcc(vectors[:6], labels[:6])
+    assert metrics.cpcc(vectors, labels) == expected
+    parts = [metrics.ClassSums.of(vectors[cut], labels[cut]) for cut in (slice(6), slice(6, 8))]
+    assert metrics.ClassSums.join(parts).cpcc() == expected
+    assert math.isnan(metrics.cpcc(vectors[6:], labels[6:]))
+
+
 def test_cpcc_of_many_classes_is_found_in_blocks(monkeypatch) -> None:
     labels = torch.arange(40)[:, None] // torch.tensor([10, 1])
     vectors = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
