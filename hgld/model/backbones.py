@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hgld.config import TrainOptions
 from hgld.errors import MissingWeights, UsageError
-from hgld.model.weights import hub_file, one_line, package_folder, split_name
+from hgld.model.weights import fault_of, hub_file, one_line, package_folder, split_name
 from hgld.words import nearest
 
 LITE0 = "offline:efficientnet-lite0"
@@ -189,7 +189,8 @@ def create_backbone(
                 f"{architecture} takes photos of one size; remove max_side, or take a CNN or a ViT"
             ) from None
         what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
-        raise MissingWeights(f"{what} {architecture}: {one_line(error)}") from None
+        fault = fault_of(weights, error) if weights else one_line(error)
+        raise MissingWeights(f"{what} {architecture}: {fault}") from None
     take_off_classifier: Any = backbone.reset_classifier
     if pooled:
         take_off_classifier(0)

