@@ -41,7 +41,7 @@ from hgld.shards.cache import CACHE_GB
 from hgld.shards.damaged import DamagedImages, exceeded, spare_rows
 from hgld.shards.image_table import ImageTable
 from hgld.shards.index import require_columns
-from hgld.shards.read import ShardImages, Transform, stack_images
+from hgld.shards.read import Batch, ShardImages, Transform, stack_images
 from hgld.shards.sampling import (
     count_classes,
     count_groups,
@@ -54,7 +54,6 @@ from hgld.stopping import held_back, ignore_requests
 from hgld.storage import RemoteFolder, as_folder, read_ahead
 from hgld.tasks import say_or_warn
 
-Batch = tuple[Tensor, Tensor, Tensor]
 Reader = Literal["indexed", "stream"]
 Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot
 Item = TypeVar("Item", bound=tuple[Any, ...])
@@ -85,9 +84,9 @@ class BatchLoader(IterableDataset[Batch]):
     the batches that were yielded, not those that workers have prepared beyond them, and includes
     the damaged images found. A state can be loaded with any number of workers and ranks.
 
-    It is an ``IterableDataset``: ``DataLoader(loader, batch_size=None)`` and torchdata's
-    ``StatefulDataLoader`` pass its batches on, without more workers. Lightning and
-    Accelerate take the loader itself and save its state; ``examples/`` has a script for each.
+    It is an ``IterableDataset``: ``DataLoader(loader)`` and torchdata's ``StatefulDataLoader`` pass
+    its batches on, without more workers. Lightning and Accelerate take the loader itself and save
+    its state; ``examples/`` has a script for each.
 
     The reader "stream" holds up to 100 MB per worker in memory and the rest in a temporary file, in
     the folder that TMPDIR names, which should be on a disk.
@@ -169,18 +168,14 @@ class BatchLoader(IterableDataset[Batch]):
         return len(self._epoch())
 
     def __iter__(self) -> Iterator[Batch]:
-        worker: Any = get_worker_info()
-        if worker is not None:  # a copy of this loader, whose place is lost after each epoch
-            raise UsageError(
-                "a worker of a DataLoader would load all batches, and the same epoch again and "
-                "again; give num_workers=0, and workers to BatchLoader"
-            )
+        # a copy of this loader, whose place is lost after each epoch
+        _refuse_worker("BatchLoader", ", and the same epoch again and again")
         with closing(self.load(range(self._next, self._epoch().stop))) as batches:
             for batch in batches:
                 self._next += 1
                 rows = batch.rows.numpy()
                 labels = np.where(rows[:, None] >= 0, self._images.labels[rows], np.int64(-1))
-                yield batch.images, torch.from_numpy(labels), batch.rows
+                yield Batch((batch.images, torch.from_numpy(labels), batch.rows))
 
     def load(self, steps: Sequence[int]) -> Generator[LoadedBatch]:
         """Yield the batches of some steps, counted through all epochs; leaves the state as is."""
@@ -249,6 +244,16 @@ class BatchLoader(IterableDataset[Batch]):
                 "batches an epoch: the others find no group with as many classes; "
                 "measure_coverage counts what is left out"
             )
+
+
+def _refuse_worker(loader: str, harm: str = "") -> None:
+    """Refuse to iterate over a loader, which has workers itself, in a worker of a DataLoader."""
+    worker: Any = get_worker_info()
+    if worker is not None:
+        raise UsageError(
+            f"a worker of a DataLoader would load all batches{harm}; give num_workers=0, and "
+            f"workers to {loader}"
+        )
 
 
 def processes_of(world_size: int | None, loader: str) -> int:
@@ -400,10 +405,11 @@ def _row_numbers(numbers: Sequence[int] | np.ndarray, count: int) -> np.ndarray:
     return found.astype(np.int64)
 
 
-class ImageLoader:
+class ImageLoader(IterableDataset[Batch]):
     """Every image once, in row order: images (n, ...), labels (n, L), row numbers (n,).
 
     For classification and embedding passes. Images that are adjacent in a shard are read together.
+    ``DataLoader(loader)`` passes its batches on, without more workers.
 
     Args:
         folder: of the shards.
@@ -456,13 +462,14 @@ class ImageLoader:
         return len(self._batches)
 
     def __iter__(self) -> Generator[Batch]:
+        _refuse_worker("ImageLoader")
         with closing(_load_ahead(self._read, len(self), self._workers)) as loaded:
             for images, rows, met in loaded:
                 if self._damaged is not None:
                     self._damaged.hold(met)
                 if len(rows):
                     labels = torch.from_numpy(self._images.labels[rows].astype(np.int64))
-                    yield images, labels, torch.from_numpy(rows)
+                    yield Batch((images, labels, torch.from_numpy(rows)))
 
     def _read(self, numbers: range) -> Iterator[tuple[Tensor, np.ndarray, list[int]]]:
         batches = [self._batches[number] for number in numbers]

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from hgld.errors import DamagedImage, InvalidData, UsageError
 from hgld.images import WHOLE_SIDE, OutsidePhoto, cut_out
@@ -31,6 +33,20 @@ from hgld.shards.location import tar_folder
 from hgld.storage import join_location
 
 Transform = Callable[[Image.Image], Tensor]
+
+
+class Batch(tuple[Tensor, Tensor, Any]):
+    """Images, labels, and row numbers or keys; one batch that a DataLoader does not batch again."""
+
+
+def _pass_on(batches: list[Batch], *, collate_fn_map: object = None) -> Batch:
+    """Collate batches as a DataLoader with its default ``batch_size`` of 1 does."""
+    if len(batches) > 1:
+        raise UsageError("each item is a whole batch already; give DataLoader batch_size=None")
+    return batches[0]
+
+
+default_collate_fn_map[Batch] = _pass_on
 
 READ_TOGETHER = 1 << 20  # bytes of one read; small enough for the processor's cache
 GAP = 16 << 10  # bytes between two samples that are cheaper to read than to skip

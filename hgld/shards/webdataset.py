@@ -26,7 +26,6 @@ import pandas as pd
 import torch
 import webdataset
 from PIL import Image
-from torch import Tensor
 from webdataset.gopen import rewrite_url
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander, url_opener
 
@@ -38,7 +37,7 @@ from hgld.shards.files import LARGE, require_intact
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
 from hgld.shards.load import processes_of
-from hgld.shards.read import Transform, cut_box, stack_images
+from hgld.shards.read import Batch, Transform, cut_box, stack_images
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, is_object_store, masked
 from hgld.tasks import track
@@ -158,7 +157,7 @@ def batches(
     """Build a pipeline of batches: images (B, ...), labels, and the B keys of the samples.
 
     It is an ``IterableDataset``: iterate over it, compose further stages, or give it to a
-    ``DataLoader`` or ``WebLoader`` with ``batch_size=None``. Each iteration is the next epoch; a
+    ``DataLoader`` or ``WebLoader``. Each iteration is the next epoch; a
     loader with workers needs ``persistent_workers=True`` for that, and its workers share the
     batches of an epoch, although each of them reads all shards.
 
@@ -489,7 +488,7 @@ class _Load:
     part: slice
     seed: int
 
-    def __call__(self, planned: Iterable[Planned]) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
+    def __call__(self, planned: Iterable[Planned]) -> Iterator[Batch]:
         for step, samples, labels in planned:
             images = []
             with torch.random.fork_rng(devices=[]):
@@ -499,7 +498,7 @@ class _Load:
                     torch.default_generator.manual_seed(seed)
                     images.append(self.transform(self._image(sample)))
             keys = [sample["__key__"] for sample in samples[self.part]]
-            yield stack_images(images), torch.as_tensor(np.array(labels[self.part])), keys
+            yield Batch((stack_images(images), torch.as_tensor(np.array(labels[self.part])), keys))
 
     def _image(self, sample: Sample) -> Image.Image:
         names = (name for name in (*IMAGES, *sample) if name in sample)  # as the index takes them

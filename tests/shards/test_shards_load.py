@@ -25,6 +25,7 @@ import pandas as pd
 import pytest
 import torch
 import webdataset
+from torch.utils.data import DataLoader
 
 from hgld.errors import HgldError, InvalidData, MissingInput, Resumable, UsageError
 from hgld.shards import index_shards, read_index, read_manifest, verify_shards
@@ -477,6 +478,26 @@ def to_own_size(image: Any) -> torch.Tensor:
 
 def to_error(image: Any) -> torch.Tensor:
     raise RuntimeError("a shape that the network of this transform refuses")
+
+
+@pytest.mark.parametrize("name", ["BatchLoader", "ImageLoader"])
+def test_a_data_loader_passes_whole_batches_on(name: str, shards: Path, rows: pd.DataFrame) -> None:
+    """By default it took each batch for one sample, and returned (1, B, ...)."""
+
+    def make() -> BatchLoader | ImageLoader:
+        if name == "ImageLoader":
+            return ImageLoader(shards, rows, noisy, batch_size=8)
+        return BatchLoader(shards, rows, noisy, BatchOptions(2, 4), seed=0)
+
+    own = [numbers.tolist() for _, _, numbers in make()]
+    for loader in (DataLoader(make()), DataLoader(make(), batch_size=None)):
+        passed = list(loader)
+        assert [numbers.tolist() for _, _, numbers in passed] == own
+        assert len(loader) == len(own) and {labels.ndim for _, labels, _ in passed} == {2}
+    with pytest.raises(UsageError, match="a whole batch already; give DataLoader batch_size=None"):
+        list(DataLoader(make(), batch_size=2))
+    with pytest.raises(UsageError, match=rf"give num_workers=0, and workers to {name}"):
+        list(DataLoader(make(), num_workers=2))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -49,6 +49,13 @@ def stream(folder: Path, **options: Any) -> Any:
     return rows, loader
 
 
+def test_a_data_loader_passes_whole_batches_on(folder: Path) -> None:
+    """By default it took each batch for one sample, and returned (1, B, ...)."""
+    found = [keys for _, _, keys in batches(urls_of(folder), 3, 2, flipped)]
+    loader = DataLoader(batches(urls_of(folder), 3, 2, flipped))
+    assert [(labels.shape, keys) for _, labels, keys in loader] == [((6,), keys) for keys in found]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_with_an_index_its_batches_are_those_of_the_stream_reader(folder: Path, rank: int) -> None:
     place = {"rank": rank, "world_size": 2}
