@@ -127,7 +127,8 @@ def as_folder(folder: Path | str) -> Path | str:
 
     Raises:
         UsageError: a URL was converted to a Path, which loses a slash; a file:// URL has a host;
-            a URL holds a password or a query, which errors and logs would repeat.
+            a URL holds a password or a query, which errors and logs would repeat, or a fragment,
+            which a web server does not get.
 
     Example:
         >>> as_folder("file:///data/shards"), as_folder("s3://bucket/shards/")
@@ -148,6 +149,8 @@ def as_folder(folder: Path | str) -> Path | str:
                 f"{masked(folder)}: the URL of a folder has no query; the driver reads credentials "
                 "from the environment or a profile"
             )
+        if "#" in folder and is_web(folder):
+            raise UsageError(f"{folder}: the URL of a folder has no fragment; write # as %23")
         return folder.rstrip("/")
     path = FILE.fullmatch(folder)
     if path is None:
@@ -173,8 +176,10 @@ def join_location(folder: Path | str, name: str) -> str:
     Example:
         >>> join_location("https://host/shards/", "train-000000.tar")
         'https://host/shards/train-000000.tar'
+        >>> join_location("https://host/shards", "a#b.tar"), join_location("shards", "a#b.tar")
+        ('https://host/shards/a%23b.tar', 'shards/a#b.tar')
     """
-    return f"{str(folder).rstrip('/')}/{name}"
+    return f"{str(folder).rstrip('/')}/{quote(name) if is_web(folder) else name}"
 
 
 def masked(text: str) -> str:
@@ -318,7 +323,7 @@ class RemoteFolder:
         for wait in (*WAITS_S, None):
             try:
                 files, root = _connect(self.url)
-                return action(files, f"{root.rstrip('/')}/{name}" if name else root)
+                return action(files, join_location(root, name) if name else root)
             except Exception as error:  # drivers have no common class
                 fault, again = _explain(error, location, writes)
             if not again or wait is None:
@@ -380,7 +385,9 @@ class _Web:
             require_end(answer)
 
     def _answer(self, url: str, headers: dict[str, str] | None = None, method: str = "GET") -> Any:
-        request = Request(quote(url, safe=KEPT), headers=headers or {}, method=method)
+        # a % without a code of two digits is meant as it is
+        whole = quote(re.sub(r"%(?![0-9A-Fa-f]{2})", "%25", url), safe=KEPT)
+        request = Request(whole, headers=headers or {}, method=method)
         return urlopen(request, timeout=TIMEOUT_S)
 
 

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Literal
-from urllib.parse import urlparse
+from urllib.parse import quote, urlparse
 
 import numpy as np
 import pandas as pd
@@ -428,9 +428,11 @@ class _Planned:
         self.locations = {name: self._locate(name) for name in self.names}
 
     def _locate(self, name: str) -> str:
-        whole = re.compile(rf"(^|[^\w.-]){re.escape(name)}($|[^\w.-])")
+        plain, quoted = re.escape(name), re.escape(quote(name))
+        whole = re.compile(rf"(^|[^\w.-])({plain}|{quoted})($|[^\w.-])")
         # "in" rules out most of them in a tenth of the time
-        found = list(dict.fromkeys(u for u in self.urls if name in u and whole.search(u)))
+        near = (url for url in self.urls if name in url or quote(name) in url)
+        found = list(dict.fromkeys(filter(whole.search, near)))
         if not found:
             raise InvalidData(f"{name}: a shard of the rows is not among the {len(self.urls)} URLs")
         if len(found) > 1:

@@ -33,7 +33,8 @@ from hgld.shards.batches import BatchOptions, plan_epoch
 from hgld.shards.files import SequentialFile
 from hgld.shards.load import BatchLoader, ImageLoader
 from hgld.shards.stream import HeldImages, reads_per_byte
-from hgld.storage import RemoteFolder
+from hgld.shards.webdataset import batches as webdataset_batches
+from hgld.storage import RemoteFolder, join_location
 from tests.listening import heard
 from tests.ranks import run_to_end
 from tests.shards.shard_world import World, draw, make_world
@@ -419,6 +420,35 @@ def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: 
         found.append(first_batch(f"{url}/caf\u00e9 one", rows, reader="stream"))
     assert same([tuple(found[0])] * 2, [tuple(batch) for batch in found[1:]])
     assert rows["key"].str.startswith("kl\u00f6 ").all()
+
+
+def test_names_with_the_signs_of_a_url_are_read_from_a_web_server(
+    shards: Path, tmp_path: Path
+) -> None:
+    """``?`` and ``#`` ended a name, and ``%`` began the code of a letter."""
+    folder = tmp_path / "100% of #1?"
+    folder.mkdir()
+    names = ["a#b-0.tar", "50%-1.tar", "what?-2.tar", "x%20y-3.tar"]
+    for name, tar in zip(names, sorted(shards.glob("train-*.tar")), strict=False):
+        shutil.copy(tar, folder / name)
+    index_shards(folder)
+    with serving(tmp_path) as url:
+        place = f"{url}/100%25%20of%20%231%3F"
+        rows = read_index(place)
+        assert {*rows["shard"]} == {*names} and rows.equals(read_index(folder))
+        as_typed = f"{url}/100% of %231%3F"
+        every = [numbers for *_, numbers in ImageLoader(as_typed, rows, noisy, batch_size=9)]
+        assert torch.cat(every).tolist() == list(range(len(rows)))
+        options = BatchOptions(2, 2, order="shards")
+        one, two = (
+            list(BatchLoader(at, rows, noisy, options, seed=0, reader="stream"))
+            for at in (folder, place)
+        )
+        assert same([tuple(batch) for batch in one], [tuple(batch) for batch in two])
+        urls = [join_location(place, name) for name in names]
+        assert len(list(webdataset_batches(urls, 2, 2, noisy, rows=rows))) == len(one)
+    with pytest.raises(UsageError, match=r"/set#1: .* has no fragment; write # as %23"):
+        read_index("http://host/set#1")
 
 
 @pytest.mark.parametrize(
