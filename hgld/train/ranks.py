@@ -8,6 +8,7 @@ them if there is nothing to do or it fails before it starts.
 
 import os
 import signal
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -193,6 +194,16 @@ def joined() -> Iterator[Ranks]:
 
 
 def _meet() -> Ranks:
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        # The store is torchrun's, and older than this process: without it torch would wait for half
+        # an hour. Other faults of the network are torch's to repeat.
+        at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        try:
+            socket.create_connection(at, timeout=10).close()
+        except ConnectionRefusedError:
+            raise Ranks(int(os.environ["RANK"])).gone() from None
+        except OSError:
+            pass
     store, rank, size = next(rendezvous("env://"))
     if rank:
         warnings.simplefilter("ignore")  # rank 0 gives the same warnings

@@ -1,10 +1,14 @@
 """Processes that train together, once the torchrun that started them is gone."""
 
+import socket
+
 import pytest
 import torch.distributed as dist
 
 from hgld.errors import Resumable
 from hgld.train import ranks
+
+MEET = ranks._meet
 
 
 class Gone:
@@ -35,3 +39,18 @@ def test_a_training_that_is_done_ends_without_a_word() -> None:
 def test_who_waits_for_orders_ends_so_that_it_can_go_on(rank: int) -> None:
     with pytest.raises(Resumable if rank == 0 else SystemExit), ranks.joined():
         ranks.take_orders()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_who_comes_after_the_end_of_torchrun_does_not_wait_for_its_store(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for half an hour."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in {**place, "TORCHELASTIC_USE_AGENT_STORE": True}.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(Resumable if rank == 0 else SystemExit):
+        MEET()
