@@ -201,7 +201,16 @@ def map_tasks(
     if meanwhile is not None and (alone or cluster is not None):
         meanwhile()
     if cluster is not None:
-        return _map_on_cluster(function, tasks, label, cluster, reserve)
+        from hgld.artifacts import write_file  # slow to import, and few maps need it
+
+        found: dict[int, Result] = {}
+        # an error here disconnects, too
+        with closing(run_on_cluster(function, tasks, label, cluster, reserve)) as ended:
+            for number, result, files in track(ended, label, len(tasks)):
+                found[number] = result
+                for path, content in files:
+                    write_file(path, content)
+        return [found[number] for number in range(len(tasks))]
     if alone:
         return [function(task) for task in track(tasks, label, len(tasks))]
     context, environment = prepare_workers(function.__module__), dict(os.environ)
@@ -271,22 +280,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-def _map_on_cluster(
-    function: Callable[[Task], Result],
-    tasks: Sequence[Task],
-    label: str,
-    cluster: str,
-    reserve: Reserve,
-) -> list[Result]:
-    from hgld.artifacts import write_file  # slow to import, and few maps need it
-
-    results: dict[int, Result] = {}
-    ended = run_on_cluster(function, tasks, label, cluster, reserve)
-    with closing(ended):  # an error here disconnects, too
-        for number, result, files in track(ended, label, len(tasks)):
-            results[number] = result
-            for path, content in files:
-                write_file(path, content)
-    return [results[number] for number in range(len(tasks))]
