@@ -19,7 +19,8 @@ from mkdocs.structure.files import File, Files
 import hgld
 from hgld.cli import app
 from hgld.cli.options import options_as_markdown
-from hgld.pipeline.cost import costs_as_markdown
+from hgld.pipeline.cost import MACHINES, QUERIES, SIZES, coefficients, estimate_cost
+from hgld.words import size_text
 
 os.environ["COLUMNS"] = "80"  # of the help texts
 LIBRARY = ("ranking", "shards", "model")
@@ -68,6 +69,51 @@ def walk(command: Any, words: str) -> list[tuple[str, Any]]:
     return [(words, command)] + [
         found for name, inner in below.items() for found in walk(inner, f"{words} {name}")
     ]
+
+
+def costs_as_markdown() -> str:
+    """The page of costs: a row a size, then the coefficients and where they come from."""
+    lines = [
+        "# What a run costs", "",
+        "Estimates from measured coefficients; `hgld run PIPELINE --dry-run` prints that of the "
+        "pipeline at hand. Download, scrape and training are not included. A machine has 2 cores "
+        "and no GPU; collect, label and the plans run on one of them. Ranking is of "
+        f"{QUERIES:,} queries.", "",
+        "The memory is the largest peak of one process over `collect`, the plan of `export` and "
+        "`evaluate`, which read tables of images in parts. `collect` joins within "
+        "`collect.memory_gb`, measured at 1 (default: a quarter of the machine's), and sorts the "
+        "rest on disk. `evaluate` ranks in parts. The plan holds numbers of each image (landmark, "
+        "place, order): a line through two measured sizes, the larger with 20 images a landmark. "
+        "`label` holds landmarks, not images, and the batches of an epoch are those of training; "
+        "neither is in the column.", "",
+        "| images | disk | memory | moved | "
+        + " | ".join(f"hours on {n}" for n in MACHINES) + " |",
+        "|---|---|---|---|" + "---|" * len(MACHINES),
+    ]  # fmt: skip
+    for cost in map(estimate_cost, SIZES):
+        sizes = map(size_text, (cost.disk_bytes, cost.memory_bytes, cost.moved_bytes))
+        cells = [f"{cost.images:,}", *sizes, *map(_digits, cost.hours.values())]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [
+        "", "## Coefficients", "",
+        "`python -m pipelines.record pages` takes them from recorded figures.", "",
+        "| coefficient | of a | value | measured as |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for name, entry in coefficients().items():
+        value = entry["value"]
+        text = size_text(value) if entry["unit"] == "B" else f"{_digits(1e6 * value)} µs"
+        lines.append(f"| {name} | {entry['of']} | {text} | {entry['from']} |")
+    return "\n".join(lines) + "\n"
+
+
+def _digits(number: float) -> str:
+    """Three digits without an exponent.
+
+    Example:
+        >>> _digits(1484.2), _digits(0.03051)
+        ('1,480', '0.0305')
+    """
+    return f"{float(f'{number:.3g}'):,.15g}"
 
 
 def pages() -> dict[str, str]:

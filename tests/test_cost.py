@@ -1,10 +1,24 @@
 import json
+import runpy
+from typing import Any
 
 import pytest
 
-from hgld.pipeline.cost import MACHINES, SIZES, coefficients, costs_as_markdown, estimate_cost
+from hgld.pipeline.cost import MACHINES, SIZES, coefficients, estimate_cost
 from hgld.words import size_text
 from pipelines.record import RESULTS, ROOT, costs_text
+
+
+@pytest.fixture(scope="module")
+def site() -> dict[str, Any]:
+    """The names of the module that makes generated pages of the site."""
+    return runpy.run_path("docs/generated.py")
+
+
+@pytest.fixture(scope="module")
+def page(site: dict[str, Any]) -> str:
+    text: str = site["costs_as_markdown"]()
+    return text
 
 
 @pytest.fixture
@@ -59,15 +73,18 @@ def test_memory_of_fifty_million_images_is_the_measured_peak_of_the_plan() -> No
     assert estimate_cost(50_000_000).memory_bytes == pytest.approx(peak * 1e6, rel=1e-4)
 
 
-def test_the_page_names_every_size_and_coefficient() -> None:
-    page = costs_as_markdown()
+def test_hours_have_three_digits_and_no_exponent(site: dict[str, Any]) -> None:
+    assert [site["_digits"](hours) for hours in (1484.2, 0.03051)] == ["1,480", "0.0305"]
+
+
+def test_the_page_names_every_size_and_coefficient(page: str) -> None:
     assert all(f"| {size:,} |" in page for size in SIZES)
     assert all(f"hours on {n}" in page for n in MACHINES)
     assert all(entry["from"] in page for entry in coefficients().values())
 
 
 @pytest.mark.parametrize("images", SIZES)
-def test_the_page_has_the_figures_of_each_size(images: int) -> None:
+def test_the_page_has_the_figures_of_each_size(page: str, images: int) -> None:
     cost = estimate_cost(images)
     sizes = map(size_text, (cost.disk_bytes, cost.memory_bytes, cost.moved_bytes))
-    assert f"| {images:,} | {' | '.join(sizes)} |" in costs_as_markdown()
+    assert f"| {images:,} | {' | '.join(sizes)} |" in page
