@@ -228,20 +228,15 @@ def classes_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> pd.DataFr
 
 def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dict[str, int]]:
     """``Release.counts``: level -> split -> how many classes have images there."""
-    # Parsed once for each class, not once for each split.
-    paths = dict(zip(hierarchy["landmark_id"], _paths(hierarchy), strict=True))
-    found: dict[str, dict[str, set[tuple[str, ...]]]] = {
-        level: {split: set() for split in splits["split"].unique()} for level in _levels(hierarchy)
-    }
-    for split, number in zip(splits["split"], splits["landmark_id"], strict=True):
-        path = paths.get(number, {})
-        for depth, level in enumerate(path, 1):
-            # By the path down to the level: a name may repeat under another parent.
-            found[level][split].add(tuple(path.values())[:depth])
-    return {
-        level: {split: len(classes) for split, classes in by_split.items()}
-        for level, by_split in found.items()
-    }
+    cells = pd.DataFrame([[*path.values()] for path in _paths(hierarchy)])
+    cells = cells.set_index(hierarchy["landmark_id"])
+    rows = splits[["split", "landmark_id"]].join(cells, on="landmark_id", how="inner")
+    found = {}
+    for depth, level in enumerate(_levels(hierarchy), 1):
+        # By the path down to the level: a name may repeat under another parent.
+        classes = rows.drop_duplicates(["split", *range(depth)])["split"]
+        found[level] = {split: int((classes == split).sum()) for split in splits["split"].unique()}
+    return found
 
 
 def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> ReleaseTable:

@@ -5,7 +5,7 @@ every column with its type, and, by W3C's PROV and the vocabulary for responsibl
 came to be and how far annotators agree. It is plain JSON-LD, so writing it needs no library.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,31 @@ DECIDED = {  # column of the lineage -> what it says of the supercategory beside
     "when": "prov:generatedAtTime",
     "decided_by": "prov:wasGeneratedBy",
 }
+# names of the vocabulary, by the specification's first appendix, and those of provenance
+OWN = (
+    "annotation arrayShape citeAs column containedIn equivalentProperty excludes extract field "
+    "fileObject fileProperty fileSet format includes isArray isLiveDataset jsonPath key md5 "
+    "parentField path readLines recordSet references regex repeated replace samplingRate "
+    "sdVersion separator source subField transform unArchive"
+)
+CONTEXT: Json = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "prov": "http://www.w3.org/ns/prov#",
+    "wd": "http://www.wikidata.org/entity/",
+    "wdt": "http://www.wikidata.org/prop/direct/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    **{word: f"cr:{word}" for word in OWN.split()},
+}
 SAMPLE_COLUMNS = {
     "key": "sc:Text",
     "image_id": "sc:Text",
@@ -75,7 +100,7 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
     options = release.options
     creators = options.creators or release.reviewers or [f"authors of {options.name}"]
     document: Json = {
-        "@context": _context(),
+        "@context": CONTEXT,
         "@type": "sc:Dataset",
         "name": options.name,
         "description": _describe(release),
@@ -115,34 +140,6 @@ def _describe(release: Release) -> str:
     parts = [what] if release.road == "folder" else [what, f"The landmarks are those of {source}."]
     with_images = "Images are in the shards." if release.photos else "Labels only, no images."
     return " ".join([*parts, with_images])
-
-
-def _context() -> Json:
-    """Names of the vocabulary, by the specification's first appendix, and those of provenance."""
-    own = (
-        "annotation arrayShape citeAs column containedIn equivalentProperty excludes extract field "
-        "fileObject fileProperty fileSet format includes isArray isLiveDataset jsonPath key md5 "
-        "parentField path readLines recordSet references regex repeated replace samplingRate "
-        "sdVersion separator source subField transform unArchive"
-    )
-    return {
-        "@language": "en",
-        "@vocab": "https://schema.org/",
-        "sc": "https://schema.org/",
-        "cr": "http://mlcommons.org/croissant/",
-        "rai": "http://mlcommons.org/croissant/RAI/",
-        "dct": "http://purl.org/dc/terms/",
-        "prov": "http://www.w3.org/ns/prov#",
-        "wd": "http://www.wikidata.org/entity/",
-        "wdt": "http://www.wikidata.org/prop/direct/",
-        "conformsTo": "dct:conformsTo",
-        "data": {"@id": "cr:data", "@type": "@json"},
-        "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-        "description": {"@container": "@language"},
-        "examples": {"@id": "cr:examples", "@type": "@json"},
-        "name": {"@container": "@language"},
-        **{word: f"cr:{word}" for word in own.split()},
-    }
 
 
 def _provenance(release: Release) -> Json:
@@ -214,19 +211,17 @@ def _annotation(release: Release) -> Json:
     }
     if release.agreement:
         facts["rai:annotationsPerItem"] = str(len(release.agreement["annotators"]))
-        facts["rai:dataAnnotationAnalysis"] = list(_agreement(release.agreement))
+        values = count_text(release.agreement["values"], "value")
+        analysis = facts["rai:dataAnnotationAnalysis"] = []
+        for row in release.agreement["measures"]:
+            found = f"{row['of']}, by {row['by']}, {values}: agreement {row['agreement']:.4f}, "
+            if row["kappa"] is None:
+                found += str(row["note"])
+            else:
+                bounds = f"{row['low']:.4f} to {row['high']:.4f}"
+                found += f"Cohen's kappa {row['kappa']:.4f} (95 % interval {bounds})"
+            analysis.append(found)
     return facts
-
-
-def _agreement(agreement: Mapping[str, Any]) -> Iterable[str]:
-    for row in agreement["measures"]:
-        found = f"{row['of']}, by {row['by']}, {count_text(agreement['values'], 'value')}: "
-        found += f"agreement {row['agreement']:.4f}, "
-        if row["kappa"] is None:
-            yield found + str(row["note"])
-        else:
-            bounds = f"{row['low']:.4f} to {row['high']:.4f}"
-            yield found + f"Cohen's kappa {row['kappa']:.4f} (95 % interval {bounds})"
 
 
 def _files(release: Release, folder: Path, sums: Mapping[str, str]) -> list[Json]:
