@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hgld.storage import is_web
+
 CREDITS = ("author", "license", "title", "url")  # columns of the tables of images
 UNKNOWN = "unknown"  # a value of them; never null or empty, so readers need no special case
 _CREATIVE_COMMONS = re.compile(
@@ -35,7 +37,7 @@ class Credit:
             'image 1f'
         """
         name, address = name_license(str(row["license"]))
-        url = str(row["url"]) if _is_web(str(row["url"])) else ""
+        url = str(row["url"]) if is_web(str(row["url"])) else ""
         title = str(row["title"]).removeprefix("File:")
         title = f"image {row['image_id']}" if title == UNKNOWN else title
         return cls(title, str(row["author"]), name, address, url)
@@ -72,14 +74,10 @@ def name_license(text: str) -> tuple[str, str]:
     """
     found = _CREATIVE_COMMONS.match(text)
     if found is None:
-        return text, text if _is_web(text) else ""
+        return text, text if is_web(text) else ""
     kind, name, version = found.groups()
     if kind == "licenses":
         short = f"CC {name.upper()}"
     else:
         short = {"zero": "CC0", "mark": "Public domain mark"}.get(name, "Public domain")
     return " ".join(part for part in (short, version) if part), text
-
-
-def _is_web(text: str) -> bool:
-    return text.startswith(("http://", "https://"))

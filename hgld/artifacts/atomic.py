@@ -202,9 +202,7 @@ def file_stamp(path: Path) -> tuple[int, ...]:
 
 def require_file(path: Path) -> None:
     """Refuse a path that is a folder, a pipe or a device, before it is read or written."""
-    if not path.exists():
-        return
-    with suppress(FileNotFoundError):  # another process may delete a file of a cache at any moment
+    with suppress(OSError):  # missing, or deleted now; the reader or writer reports the rest
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")

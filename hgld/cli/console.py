@@ -37,14 +37,9 @@ _silent_since: list[float] = []  # the time of the last line, or of the start of
 _bars: list[Console] = []  # those that show a progress bar now
 
 
-def to_stderr() -> Console:
-    """Return the console of progress, notes and errors; it prints text unchanged."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
-
-
-def to_stdout() -> Console:
-    """Return the console of data; it prints text unchanged."""
-    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+def plain_console(stderr: bool = True) -> Console:
+    """Return the console of progress, notes and errors, or that of data; text stays unchanged."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 class _Description(ProgressColumn):
@@ -63,7 +58,7 @@ def show_progress(
     items: Iterable[Item], label: Label, total: int | None, done: int = 0
 ) -> Iterator[Item]:
     """Show a progress bar on a terminal, a line now and then elsewhere."""
-    console, began, before = to_stderr(), monotonic(), done
+    console, began, before = plain_console(), monotonic(), done
     size = len(items) if total is None and isinstance(items, Sized) else total
 
     def describe() -> str:
@@ -105,7 +100,7 @@ def _lines_of(describe: Callable[[], str]) -> Iterator[None]:
     def show() -> None:
         while not ends.wait(max(LINE_S - silent_s(), LINE_S / 30)):
             if _lines[-1:] == [ends] and silent_s() >= LINE_S:
-                to_stderr().print(f"{'':10}{describe()}", style="dim")
+                plain_console().print(f"{'':10}{describe()}", style="dim")
                 _silent_since[:] = [monotonic()]
 
     if not _silent_since:
@@ -123,7 +118,7 @@ def _lines_of(describe: Callable[[], str]) -> Iterator[None]:
 def show_running(name: str) -> Iterator[None]:
     """Without a terminal, print now and then that the work runs, if it reports no progress."""
     began = monotonic()
-    if to_stderr().is_terminal:
+    if plain_console().is_terminal:
         yield
         return
     try:
@@ -135,7 +130,7 @@ def show_running(name: str) -> Iterator[None]:
 
 def show_note(text: str) -> None:
     """Print a note above a progress bar; its further lines are indented below the first."""
-    console = _bars[-1] if _bars else to_stderr()
+    console = _bars[-1] if _bars else plain_console()
     lines = text.split("\n")
     if console.is_terminal:
         width = max(console.width - NOTE_INDENT, 20)
@@ -163,7 +158,7 @@ class Printer:
     """Prints a line for each stage of a run."""
 
     def __init__(self) -> None:
-        self.console = to_stderr()
+        self.console = plain_console()
 
     def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
         """Print why the stage runs, unless it never ran."""

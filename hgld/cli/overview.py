@@ -2,49 +2,44 @@
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
-from hgld.cli.console import to_stderr, to_stdout
+from hgld.cli.console import plain_console
 from hgld.cli.output import print_json, print_wrapped
 from hgld.errors import HgldError, Resumable
-from hgld.pipeline.lock import Freshness, foresee
+from hgld.pipeline.lock import foresee
 from hgld.pipeline.plan import Plan, estimate_fetch, find_disks
 from hgld.pipeline.run import Runner
 from hgld.pipeline.running import read_running
-from hgld.pipeline.stages import Stage, load_function
+from hgld.pipeline.stages import load_function
 from hgld.words import count_text, duration_text, percent_text, size_text, wrapped
 
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """Print the state of every stage, and why."""
-    foreseen = list(_judge_now(runner))
-    if as_json:
-        rows = {s.name: {"state": f.state, "reasons": list(f.reasons)} for s, f in foreseen}
-        print_json(rows)
-        return
-    for stage, freshness in foreseen:
-        reasons = "; ".join(freshness.reasons)
-        print_wrapped(f"{stage.name:<9} {freshness.state:<8} {reasons}".rstrip(), 19)
-
-
-def _judge_now(runner: Runner) -> Iterator[tuple[Stage, Freshness]]:
-    """Yield the states: another process runs a stage, or a fresh one waits for a person."""
-    running = read_running(runner.workspace.work)
+    running, rows = read_running(runner.workspace.work), {}
     for stage, now in foresee(runner.judge_all()):
+        state, reasons = str(now.state), [*now.reasons]
         # in the lock, a stage that another process runs looks like a stopped one
         if running is not None and stage.name == running.stage:
-            yield stage, Freshness("running", (running.describe(),), now.edited)
-            continue
-        try:
-            waits = runner.waits_for(stage) if now.state == "fresh" else ""
-        except HgldError as error:
-            waits = str(error)  # a file of the labels is damaged
-        yield stage, Freshness("waiting", (waits,), now.edited) if waits else now
+            state, reasons = "running", [running.describe()]
+        elif state == "fresh":
+            try:
+                waits = runner.waits_for(stage)
+            except HgldError as error:
+                waits = str(error)  # a file of the labels is damaged
+            state, reasons = ("waiting", [waits]) if waits else (state, reasons)
+        rows[stage.name] = {"state": state, "reasons": reasons}
+    if as_json:
+        print_json(rows)
+        return
+    for name, row in rows.items():
+        print_wrapped(f"{name:<9} {row['state']:<8} {'; '.join(row['reasons'])}".rstrip(), 19)
 
 
 def print_plan(plan: Plan) -> None:
@@ -167,18 +162,18 @@ def _fetch_time(runner: Runner, to_load_bytes: int, megabytes_per_second: float 
     return f"{duration_text(to_load_bytes / rate)} at {size_text(rate)}/s, {how}"
 
 
-def print_outcome(runner: Runner, ran: int, until: str | None = None) -> None:
+def print_outcome(runner: Runner, ran: int, until: str | None) -> None:
     """Print the metrics and the path of the report, if the run reached them."""
     if ran == 0:
         which = f"All stages up to {until}" if until else "All stages"
-        to_stderr().print(f"{which} are fresh; nothing to do.")
+        plain_console().print(f"{which} are fresh; nothing to do.")
     names = [stage.name for stage in runner.stages]
     reached = names[: names.index(until) + 1] if until else names
     path = runner.workspace.path("evaluation")
     if "evaluate" in reached and path.exists():
         evaluation = ARTIFACTS["evaluation"].read(path)
         assert isinstance(evaluation, dict)
-        to_stdout().print(_metrics_table(evaluation))
+        plain_console(stderr=False).print(_metrics_table(evaluation))
     report = runner.workspace.path("report") / "report.html"
     if "report" in reached and report.exists():
         print(f"report: {report}")

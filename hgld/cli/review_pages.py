@@ -4,7 +4,7 @@ Each is made from the tables of the work folder and holds its lock meanwhile. Wh
 scikit-learn is imported by the functions that need it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -31,12 +31,18 @@ PAGE_READS = (  # tables that the review page shows besides the sheet and photos
 )
 
 
-def write_links_page(runner: Runner) -> Path:
-    """Write ``link_review.html``: the classes without an item, their photos and candidates."""
-    return _write_page(runner, "link_review.html", render_link_page)
+def write_page(runner: Runner, stage: str) -> Path:
+    """Write the page of the review or of the links, made from their inputs.
 
-
-def _write_page(runner: Runner, name: str, render: Callable[[Runner], str]) -> Path:
+    ``review.html`` has the rows of the sheet, ``link_review.html`` the classes without an item,
+    their photos and candidates. ``review.csv`` is neither read nor changed, so edits in it are
+    kept. Only photos that the pipeline would export are shown, since a page is passed on to other
+    people.
+    """
+    name, render = {
+        "review": ("review.html", render_review),
+        "link": ("link_review.html", render_link_page),
+    }[stage]
     path = runner.workspace.work / name
     with runner.alone():
         write_file(path, render(runner))
@@ -154,15 +160,6 @@ def accept_workbook(runner: Runner, sha256: str) -> None:
     mark = runner.workspace.work / WORKBOOK_MARK
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.write_text(sha256)
-
-
-def write_review_page(runner: Runner) -> Path:
-    """Write ``review.html``: the rows of the sheet, made again from its inputs, as one page.
-
-    ``review.csv`` is neither read nor changed, so edits in it are kept. Only photos that the
-    pipeline would export are shown, since a page is passed on to other people.
-    """
-    return _write_page(runner, "review.html", render_review)
 
 
 def write_blind_page(runner: Runner, path: Path, seed: int) -> int:

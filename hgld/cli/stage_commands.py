@@ -223,7 +223,7 @@ def _link(
             typer.echo(f"{count_text(added, 'row')} added to {path}", err=True)
         runner.run_one("link", call.force)
         if html:
-            typer.echo(f"page: {review_pages.write_links_page(runner)}")
+            typer.echo(f"page: {review_pages.write_page(runner, 'link')}")
         if serve:
             _serve(call, runner, host, port)
             runner.run_one("link")  # with the answers that came in the meantime
@@ -344,7 +344,7 @@ def _review(
         if xlsx:
             typer.echo(f"workbook: {review_pages.write_workbook(runner)}")
         if html:
-            typer.echo(f"page: {review_pages.write_review_page(runner)}")
+            typer.echo(f"page: {review_pages.write_page(runner, 'review')}")
         if serve:
             _serve(call, runner, host, port)
         runner.run_one("review", call.force)

@@ -23,7 +23,7 @@ from hgld.artifacts import ARTIFACTS, Table, atomic_path, declared_table, hash_f
 from hgld.errors import InvalidData, UsageError
 from hgld.pipeline.lock import judge
 from hgld.pipeline.stages import Stage
-from hgld.words import count_text
+from hgld.words import count_text, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -252,7 +252,8 @@ def _describe(runner: "Runner", stage: Stage, name: str, now: "pd.DataFrame") ->
     )
     for row in changed[:SHOWN]:
         cells = [
-            f"{column}: {_short(str(old.at[row, column]))} -> {_short(str(new.at[row, column]))}"
+            f"{column}: {shortened(str(old.at[row, column]), CELL)!r} -> "
+            f"{shortened(str(new.at[row, column]), CELL)!r}"
             for column in differs.columns[differs.loc[row]]
         ]
         yield f"  {_words(row)}: {'; '.join(cells)}"
@@ -265,7 +266,3 @@ def _describe(runner: "Runner", stage: Stage, name: str, now: "pd.DataFrame") ->
 
 def _words(key: object) -> str:
     return " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
-
-
-def _short(cell: str) -> str:
-    return repr(cell if len(cell) <= CELL else f"{cell[:CELL]}...")

@@ -27,9 +27,9 @@ from hgld.artifacts import (
 from hgld.config import Options, Pipeline, default_work, without_folders
 from hgld.errors import HgldError, Resumable, shortage
 from hgld.pipeline.stages import Stage, load_function
-from hgld.words import count_text, single_blanks, some_of
+from hgld.words import count_text, shortened, single_blanks, some_of
 
-State = Literal["fresh", "stale", "missing", "running", "waiting"]
+State = Literal["fresh", "stale", "missing"]
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
 STOPPED = "was stopped on the way"
@@ -440,7 +440,9 @@ def _reasons(
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
             was, becomes = _difference(before.get(option, "unused"), now.get(option, "unused"))
-            reasons.append(f"{option}: {_short(was)} -> {_short(becomes)}")
+            reasons.append(
+                f"{option}: {shortened(str(was), SHOWN)} -> {shortened(str(becomes), SHOWN)}"
+            )
     for name, digest in lock.hashes(stage.reads, workspace).items():
         if digest != record["inputs"].get(name, ABSENT):
             reasons.append(f"{ARTIFACTS[name].file} changed")
@@ -461,17 +463,6 @@ def _difference(before: Any, now: Any) -> tuple[Any, Any]:
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return {key: before.get(key) for key in keys}, {key: now.get(key) for key in keys}
     return before, now
-
-
-def _short(value: object) -> str:
-    """Return the value as a text short enough for one line.
-
-    Example:
-        >>> _short("x" * 1000) == "x" * SHOWN + "..."
-        True
-    """
-    text = str(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _options_then(

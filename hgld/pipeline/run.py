@@ -591,7 +591,16 @@ class Runner:
         """Hold the lock of the work folder, which excludes a second process."""
         work = self.workspace.work
         self._require_outside_source()
-        _require_writable(work)
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            # Permission bits do not show a read-only mount; a write does.
+            (work / ".lock").touch()
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                raise
+            raise HgldError(
+                f"{work}: cannot be the work folder ({error.strerror}); give --work another folder"
+            ) from None
         taken = f"{work}: another hgld is at work here"
         with hold(work / ".lock", taken, "or give --work another folder"):
             forget_running(work)
@@ -625,16 +634,3 @@ class Runner:
                 "what differs is made anew; --work keeps pipelines apart"
             )
         self.lock.pipeline = own
-
-
-def _require_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Permission bits do not show a read-only mount; a write does.
-        (folder / ".lock").touch()
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            raise
-        raise HgldError(
-            f"{folder}: cannot be the work folder ({error.strerror}); give --work another folder"
-        ) from None

@@ -21,7 +21,7 @@ import pytest
 from hgld.artifacts import Table, VectorFile, Vectors, columns_of, declared_table, table_of
 from hgld.cli.arguments import open_runner, open_workspace
 from hgld.cli.review_actions import apply_review
-from hgld.cli.review_pages import write_review_page
+from hgld.cli.review_pages import write_page
 from hgld.errors import WaitingForReview
 from hgld.hierarchy.decisions import row_id
 from hgld.pipeline.run import Runner
@@ -834,5 +834,5 @@ def test_the_model_of_the_decisions_is_fitted_once_for_the_page(
     monkeypatch.setattr(
         suggestions, "value_keys", lambda table: fitted.append(len(table)) or keys_of(table)
     )
-    write_review_page(open_runner(desk / "pipeline.toml", None, desk / "work"))
+    write_page(open_runner(desk / "pipeline.toml", None, desk / "work"), "review")
     assert len(fitted) == 1

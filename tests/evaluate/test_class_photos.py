@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from hgld.artifacts import ARTIFACTS, Vectors, columns_of
-from hgld.cli.review_pages import suggest_clusters, write_review_page
+from hgld.cli.review_pages import suggest_clusters, write_page
 from hgld.config import ClusterOptions, EmbedOptions, StageContext, load_pipeline
 from hgld.errors import (
     HgldError,
@@ -373,7 +373,7 @@ def test_a_suggestion_names_the_ancestor_that_a_decided_value_shares(families: P
         "hunter",
         "like “Fox genus”, below “Canid”",
     ]
-    page = write_review_page(runner(families, "scrape.most_hops=3"))
+    page = write_page(runner(families, "scrape.most_hops=3"), "review")
     assert '"ancestors":["Canid","Lily plant"]' in page.read_text("utf-8")
 
 
@@ -385,7 +385,7 @@ def test_suggestions_and_the_page_use_the_vectors_of_the_clusters(folder: Path) 
     assert path.is_file() and measured["silhouette"].idxmax() == 2
     texts = measured_by_text(folder)
     assert not np.allclose(measured["inertia"], texts["inertia"])
-    page = write_review_page(runner(folder))
+    page = write_page(runner(folder), "review")
     assert page.stat().st_size > 1000
 
 
