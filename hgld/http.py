@@ -10,8 +10,10 @@ rebinding).
 
 import re
 import socket
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from ipaddress import IPv6Address, ip_address
 from threading import Event, Timer
 from typing import Any
@@ -19,6 +21,7 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
@@ -27,6 +30,7 @@ from hgld.errors import HgldError
 
 PIECE_BYTES = 1 << 20
 MOST_REDIRECTS = 10
+LONGEST_PAUSE_S = 1e9  # longer ones are not distinguished
 
 
 class TooLarge(requests.RequestException):
@@ -91,8 +95,11 @@ class Session(requests.Session):
                 answer = self.get(url, stream=True, allow_redirects=False, **more)
             except ValueError:  # urllib, urllib3 and requests raise it: not a URL, or not HTTP
                 way = "" if url == start and target == start else f" redirects to {target[:200]!r};"
+                proxy = ""
+                if get_environ_proxies(url):
+                    proxy = ", and one of a proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
                 raise HgldError(
-                    f"{start}:{way} expected an address that starts with http or https"
+                    f"{start}:{way} expected an address that starts with http or https{proxy}"
                 ) from None
             moved_to = self.get_redirect_target(answer)
             if moved_to is None:
@@ -197,6 +204,32 @@ def _reporting(
 
     made = type(connection.__name__, (connection,), {"_new_conn": open_socket, "connect": connect})
     return type(pool.__name__, (pool,), {"ConnectionCls": made})
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that ``Retry-After`` asks for, which may be a number or a date; None: it does not.
+
+    Example:
+        >>> retry_after({"Retry-After": "37"}), retry_after({})
+        (37.0, None)
+    """
+    text = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"-?\d+(\.\d+)?", text):
+        seconds = float(text)
+    elif until := _date(text):
+        now = _date(headers.get("Date", "")) or datetime.now(UTC)
+        seconds = (until - now).total_seconds()
+    else:
+        return None
+    return min(max(0.0, seconds), LONGEST_PAUSE_S)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def read_pieces(answer: requests.Response, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:

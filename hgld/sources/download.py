@@ -3,9 +3,9 @@
 A file is downloaded as ``NAME.part`` and renamed only when it is complete and verified: it has the
 published MD5 or, if there is none, about the stated size and the expected columns, and it is not a
 web page (a login, an error). A partial file is resumed with an HTTP range, but only if the server
-still has the same version (``If-Range``). A verified file is recorded by its size and times and not
-read again, unless this is requested; a file with a wrong MD5 is downloaded once more from the
-start.
+still has the same version (``If-Range``). A pause that a busy server asks for is kept. A verified
+file is recorded by its size and times and not read again, unless this is requested; a file with a
+wrong MD5 is downloaded once more from the start.
 """
 
 import csv
@@ -24,9 +24,11 @@ from typing import TypeVar
 import requests
 
 from hgld.artifacts import write_file
+from hgld.artifacts.atomic import require_file
 from hgld.errors import HgldError, InvalidData, Resumable
-from hgld.http import Session, read_pieces
+from hgld.http import Session, read_pieces, retry_after
 from hgld.tasks import say
+from hgld.words import duration_text
 
 Result = TypeVar("Result")
 
@@ -37,12 +39,14 @@ STALL_S, LEAST_PER_S = 60.0, 1000  # slower than this rate for this time: reconn
 LEAST_PROGRESS = 10_000  # bytes after which the count of failed tries starts again
 TRIES = 4
 PAUSE_S = 1.0  # before the second try; doubled for each further one
+LONGEST_PAUSE_S, NOTED_S = 600.0, 10.0  # that a server may ask for; longer ones are reported
 TRANSIENT = {408, 429, 500, 502, 503, 504}
 MD5_FILE_BYTES = 4096  # bytes read of an MD5 file
 HEAD_BYTES = 1 << 16  # of a file, to detect its type
 SIZE_FACTOR = 4  # stated sizes are estimates; beyond this factor it is another file
 SIZE_SLACK = 16_000_000, 64_000  # bytes above and below
 WEB_PAGE = re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+IS_PAGE = "is a web page (a login or an error), not the file"
 SAMPLE_BYTES, SAMPLE_S = 8 << 20, 5.0  # limits of a bandwidth test; the first one reached ends it
 
 
@@ -154,7 +158,8 @@ def _get(session: Session, url: str, headers: Mapping[str, str] | None = None) -
         answer = session.follow(url, headers=headers, timeout=TIMEOUT_S)
     if answer.status_code in TRANSIENT:
         answer.close()
-        raise _Busy(f"the server answers {answer.status_code} {answer.reason}")
+        pause_s = retry_after(answer.headers) or 0.0
+        raise _Busy(f"the server answers {answer.status_code} {answer.reason}", pause_s)
     good = (requests.codes.ok, requests.codes.partial_content)
     if answer.status_code not in (*good, requests.codes.requested_range_not_satisfiable):
         answer.close()
@@ -169,12 +174,14 @@ def _get(session: Session, url: str, headers: Mapping[str, str] | None = None) -
 def _connected(file: RemoteFile) -> Iterator[Session]:
     """Yield a session; an error of the disk names the file."""
     try:
+        for path in (file.path, file.part, file.version):
+            require_file(path)
         with _session() as session:
             yield session
     except OSError as error:
         raise Resumable(
-            f"{file.path}: {error.strerror or error}; what was loaded is kept, run the same "
-            "command again once that is fixed"
+            f"{error.filename or file.path}: {error.strerror or error}; what was loaded is kept, run "
+            "the same command again once that is fixed"
         ) from None
 
 
@@ -189,7 +196,11 @@ def _load_right(session: Session, file: RemoteFile, wanted: str, stop: Event) ->
         found = _md5(file.part, stop) if wanted else wanted
         if found == wanted:
             return
+        with file.part.open("rb") as part:
+            is_page = _is_page(file, part.read(HEAD_BYTES))
         discard(file)
+        if is_page:
+            raise InvalidData(f"{file.url}: {IS_PAGE}; nothing of it is kept")
         if last:
             raise InvalidData(
                 f"{file.path}: MD5 is {found}, but {file.md5_url} says {wanted}, loaded twice; "
@@ -209,8 +220,8 @@ def _fault(file: RemoteFile, path: Path) -> str:
         head = opened.read(HEAD_BYTES)
     if not head:
         return "is empty"
-    if WEB_PAGE.match(head) and path.suffix not in (".html", ".htm"):
-        return "is a web page (a login or an error), not the file"
+    if _is_page(file, head):
+        return IS_PAGE
     least = file.size_bytes // SIZE_FACTOR - SIZE_SLACK[1]
     if not least <= _size(path) <= file.most_bytes:
         return _wrong_size(file, _size(path))
@@ -224,13 +235,24 @@ def _fault(file: RemoteFile, path: Path) -> str:
     return ""
 
 
+def _is_page(file: RemoteFile, head: bytes) -> bool:
+    return bool(WEB_PAGE.match(head)) and file.path.suffix not in (".html", ".htm")
+
+
 def _wrong_size(file: RemoteFile, size: int) -> str:
     stated = f"fetch.downloads states {file.size_bytes / 1e6:g} MB"
     return f"has {size / 1e6:g} MB, but {stated}: correct that if the file is right"
 
 
 class _Busy(Exception):
-    """A transient failure: the server is busy or closed the connection; another try may help."""
+    """A transient failure: the server is busy or closed the connection; another try may help.
+
+    ``pause_s`` is what the server asks for before it.
+    """
+
+    def __init__(self, text: str, pause_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.pause_s = pause_s
 
 
 class _Slow(_Busy):
@@ -252,12 +274,15 @@ def _retry(
             moved = progress() >= seen + LEAST_PROGRESS and not isinstance(error, _Slow)
             left = TRIES if moved else left
             left, seen = left - 1, max(seen, progress())
-            if left == 0 or stop.is_set():
+            asked_s, text = getattr(error, "pause_s", 0.0), f"{url}: {_in_short(error)}"
+            asks = f" and asks for a pause of {duration_text(asked_s)}" if asked_s else ""
+            if left == 0 or stop.is_set() or asked_s > LONGEST_PAUSE_S:
                 raise Resumable(
-                    f"{url}: {_in_short(error)}; what was loaded is kept, run the same command "
-                    "again to go on"
+                    f"{text}{asks}; what was loaded is kept, run the same command again to go on"
                 ) from None
-            stop.wait(PAUSE_S * 2 ** (TRIES - 1 - left))
+            if asked_s > NOTED_S:
+                say(f"{text}{asks}; it is kept")
+            stop.wait(max(asked_s, PAUSE_S * 2 ** (TRIES - 1 - left)))
 
 
 def _in_short(error: Exception) -> str:
@@ -266,6 +291,11 @@ def _in_short(error: Exception) -> str:
         return "no answer in time"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
         return "the connection was cut"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "no connection by the proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names"
+    if isinstance(error, requests.exceptions.SSLError):
+        reason = re.search(r"\] ([^()]+) \(", str(error))
+        return f"no secure connection ({reason[1] if reason else 'TLS'})"
     if isinstance(error, requests.ConnectionError):
         return "no connection"
     return str(error).partition("\n")[0]

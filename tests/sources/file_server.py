@@ -32,6 +32,7 @@ class Files:
         wrong: path -> at which byte each coming answer has another bit than the file; -1: none.
         moved: path -> where it redirects to.
         statuses: path -> statuses of the coming answers, before the file is served.
+        retry_after: header of the answers with these statuses.
         pace: seconds between two pieces of 10 kB.
         asked: path and Range header of each request.
         tags: whether the answers have ETags.
@@ -46,6 +47,7 @@ class Files:
     wrong: dict[str, list[int]] = field(default_factory=dict)
     moved: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, list[int]] = field(default_factory=dict)
+    retry_after: str = ""
     pace: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list)
     tags: bool = True
@@ -83,7 +85,9 @@ def serve_files(files: Files) -> Iterator[str]:
 
         def _answer(self, path: str, asked: str) -> None:
             if files.statuses.get(path):
-                self.send_error(files.statuses[path].pop(0))
+                self.send_response(files.statuses[path].pop(0))
+                self.send_header("Retry-After", files.retry_after)
+                self.end_headers()
             elif path in files.moved:
                 self.send_response(302)
                 self.send_header("Location", files.moved[path])

@@ -8,7 +8,7 @@ from functools import partial
 from hashlib import md5
 from pathlib import Path
 from random import Random
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -200,6 +200,90 @@ def test_a_busy_server_is_asked_again(site: Site) -> None:
     site.files.statuses["meta/train.csv"] = [503, 429]
     site.fetch()
     assert site.content()["meta/train.csv"] == b"id,url\n"
+
+
+def test_a_pause_that_a_server_asks_for_is_kept(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "NOTED_S", 0.5)
+    site.files.statuses["meta/train.csv"], site.files.retry_after = [429, 503], "1"
+    start = monotonic()
+    with heard() as said:
+        site.fetch(table())
+    assert monotonic() - start >= 2 and site.content()["meta/train.csv"] == b"id,url\n"
+    assert said == [
+        f"{site.url}meta/train.csv: the server answers {status} and asks for a pause of 1 s; it is "
+        "kept"
+        for status in ("429 Too Many Requests", "503 Service Unavailable")
+    ]
+
+
+def test_a_long_pause_that_a_server_asks_for_ends_the_run(site: Site) -> None:
+    site.files.statuses["meta/train.csv"], site.files.retry_after = [503], "4000"
+    says = r"503 Service Unavailable and asks for a pause of 1 h 7 min; what was loaded is kept"
+    with pytest.raises(Resumable, match=says):
+        site.fetch(table())
+
+
+def test_a_web_page_in_place_of_a_file_with_md5_is_told_at_once(site: Site) -> None:
+    site.files.data["train/images_000.tar"] = b"<!DOCTYPE html><title>Log in</title>"
+    with pytest.raises(
+        InvalidData, match=r"images_000\.tar: is a web page \(a login or an error\)"
+    ):
+        site.fetch()
+    assert [path for path, _ in site.files.asked].count("train/images_000.tar") == 1
+
+
+def test_a_web_page_that_is_listed_is_fetched(site: Site) -> None:
+    site.files.data["index.html"] = b"<!doctype html>"
+    site.fetch(Download(url="index.html", megabytes=0.001))
+    assert site.content() == {"index.html": b"<!doctype html>"}
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.csv.part", "train.csv.part.version"])
+def test_a_folder_in_place_of_a_file_is_one_line(name: str, site: Site) -> None:
+    (site.folder / "meta" / name).mkdir(parents=True)
+    with pytest.raises(InvalidData, match=rf"meta/{name}: a folder stands where a file belongs"):
+        site.fetch(table())
+
+
+def test_a_file_in_place_of_a_folder_is_named(site: Site) -> None:
+    site.folder.mkdir(parents=True)
+    (site.folder / "meta").write_text("")
+    with pytest.raises(Resumable, match=r"/meta: File exists; what was loaded is kept"):
+        site.fetch(table())
+
+
+@pytest.mark.parametrize(
+    ("proxy", "says"),
+    [
+        (
+            "http://127.0.0.1:9",
+            r"no connection by the proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PR",
+        ),
+        (
+            "http://foo:bar",
+            r"starts with http or https, and one of a proxy in HTTP_PROXY, HTTPS_PR",
+        ),
+    ],
+)
+def test_a_proxy_that_does_not_work_is_named(
+    proxy: str, says: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, proxy)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "")
+    with pytest.raises(HgldError, match=says):
+        site.fetch(table())
+
+
+def test_a_server_without_tls_is_told(site: Site) -> None:
+    site.url = site.url.replace("http:", "https:")
+    with pytest.raises(
+        Resumable, match=r"train\.csv: no secure connection \(.+\); what was"
+    ):
+        site.fetch(table())
 
 
 def test_a_wrong_md5_is_one_line_that_names_the_file(site: Site) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from hgld.errors import DISK_FULL, HgldError, Resumable
 from hgld.file_lock import hold
-from hgld.hierarchy.scrape.verdict import LONGEST_PAUSE_S
 from hgld.home import home_folder
+from hgld.http import LONGEST_PAUSE_S
 
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1

@@ -13,19 +13,16 @@ and its body may be JSON with status 500 or HTML with status 200. One whose word
 stops the run: nothing says whether to wait, to ask again or to ask for less.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Literal
 
 from hgld.hierarchy.scrape.answers import parse_json
+from hgld.http import retry_after
 from hgld.words import single_blanks
 
 WAIT_CODES = ("maxlag", "ratelimited", "readonly")
-LONGEST_PAUSE_S = 1e9  # longer ones are not distinguished
 LONGEST_TEXT = 200  # characters of an error in no known format
 
 
@@ -61,7 +58,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
         >>> classify(200, {}, b"<!DOCTYPE html>").kind
         'transient'
     """
-    pause_s = _retry_after(headers)
+    pause_s = retry_after(headers)
     answer = partial(Answer, pause_s=pause_s)
     try:
         document = parse_json(body)
@@ -83,27 +80,6 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
     if document is None:
         return answer("transient", reason=f"expected JSON, found {_excerpt(body)!r}", heavy=True)
     return answer("fatal", reason=f"{code}: {text}") if code else answer("ok", document)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that ``Retry-After`` asks for, which may be a number or a date."""
-    text = headers.get("Retry-After", "").strip()
-    if re.fullmatch(r"-?\d+(\.\d+)?", text):
-        seconds = float(text)
-    elif until := _date(text):
-        now = _date(headers.get("Date", "")) or datetime.now(UTC)
-        seconds = (until - now).total_seconds()
-    else:
-        return None
-    return min(max(0.0, seconds), LONGEST_PAUSE_S)
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        date = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def _api_error(document: Mapping[str, Any] | None, headers: Mapping[str, str]) -> tuple[str, str]:

@@ -73,8 +73,8 @@ def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> p
         )
     empty = table[["name", *levels[:-1]]].isin([None, "", float("nan")])
     if empty.any(axis=None):
-        row = table[empty.any(axis=1)].iloc[0]
-        rank = next(name for name in empty if empty.loc[row.name, name])
+        place = int(empty.any(axis=1).to_numpy().argmax())
+        row, rank = table.iloc[place], empty.columns[empty.iloc[place]][0]
         raise InvalidData(
             f"{path}: category {row['id']} ('{row['name']}') has an empty {rank} "
             f"({empty.any(axis=1).sum()} of {len(table)} such categories); fill it in, or set "
