@@ -37,19 +37,6 @@ from hgld.shards.sampling import (
 )
 from hgld.shards.window import draw_from_window
 
-__all__ = [
-    "BatchOptions",
-    "BatchPlan",
-    "Coverage",
-    "GlobalBatch",
-    "Samples",
-    "measure_coverage",
-    "part_of_rank",
-    "plan_epoch",
-    "require_rank",
-    "step_seed",
-]
-
 PLANS_KEPT = 2  # the current epoch, and the next one while workers prefetch
 
 

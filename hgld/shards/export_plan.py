@@ -143,7 +143,7 @@ def label_in_parts(
     Raises:
         InvalidData: a source file is missing.
     """
-    why, files = removals_of(removals), _SourceFiles(source)
+    why, missing, seen, named = removals_of(removals), list[str](), set[str](), 0
     finest = level_noun(classes.levels[-1])
     strange = dict.fromkeys(why)
     landmarks, bounds, at = [np.empty(0, np.int32)], dict[str, slice](), 0
@@ -169,7 +169,12 @@ def label_in_parts(
             unlabelled = unlabelled.assign(reason="unlabelled", detail=detail)[DROPPED]
             left_out = pd.concat([left_out, unlabelled]).sort_index()
             labelled = rows.loc[found >= 0, ["split", "size_bytes", "path"]]
-            files.require(labelled["path"])
+            new = set(labelled["path"].unique()) - seen
+            if len(seen) > SEEN:  # of a file an image each comes once
+                seen.clear()
+            seen |= new
+            named += len(new)
+            missing += [path for path in new if not (source / path).is_file()]
             for split, size in labelled.groupby("split")["size_bytes"].sum().items():
                 sizes[str(split)] += int(size)
             for reason, count in left_out["reason"].value_counts().items():
@@ -178,37 +183,14 @@ def label_in_parts(
             landmarks.append(found)
             at += len(rows)
     report_strange(why, list(strange))
-    files.report_missing()
+    if missing:
+        raise InvalidData(
+            f"{source / min(missing)}: no such file ({len(missing)} of {named} that images.parquet "
+            "names); bring it back, or run collect again to list what is there"
+        )
     found = np.concatenate(landmarks)
     splits = {split: bounds[split] for split in sorted(bounds) if (found[bounds[split]] >= 0).any()}
     return LabelledImages(images, classes, found, splits, sizes, reasons)
-
-
-class _SourceFiles:
-    """Check of the files that hold the images."""
-
-    def __init__(self, source: Path) -> None:
-        self._source = source
-        self._seen: set[str] = set()
-        self._missing: list[str] = []
-        self._count = 0
-
-    def require(self, paths: "pd.Series[str]") -> None:
-        new = set(paths.unique()) - self._seen
-        if len(self._seen) > SEEN:  # of a file an image each comes once
-            self._seen.clear()
-        self._seen |= new
-        self._count += len(new)
-        self._missing += [path for path in new if not (self._source / path).is_file()]
-
-    def report_missing(self) -> None:
-        """Raise for the first missing file, if there is one."""
-        if self._missing:
-            raise InvalidData(
-                f"{self._source / min(self._missing)}: no such file ({len(self._missing)} of "
-                f"{self._count} that images.parquet names); bring it back, or run collect again to "
-                "list what is there"
-            )
 
 
 def write_plan(

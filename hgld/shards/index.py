@@ -1,7 +1,7 @@
 """Read the index and the manifest of a folder of shards, and check both before use."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -65,12 +65,18 @@ def read_index(
     with local_copy(folder, "index.parquet", "manifest.json") as here:
         path = here / "index.parquet"
         _require_file(path, folder, INDEX_FIRST)
-        rows = _read_rows(path, shards, columns)
+        with _opened(path) as file, file:
+            names = None if columns is None else _names(file, columns)
+            groups = range(file.num_row_groups) if shards is None else _groups_of(file, shards)
+            rows: pd.DataFrame = file.read_row_groups([*groups], names).to_pandas()
+        if shards is not None:
+            rows = rows[rows["shard"].isin(list(shards))].reset_index(drop=True)
+            _require_all(shards, rows["shard"], path)
         IndexCheck(path, columns).add(rows)
         if path.with_name("manifest.json").is_file():
-            manifest = read_manifest(here)
-            _require_hash(path, manifest)
-            _require_known(rows, manifest, path, columns is None)
+            pairs = rows[["shard", "split"]].drop_duplicates().itertuples(index=False)
+            levels = len(level_columns(rows)) if columns is None else None
+            _require_known(path, read_manifest(here), pairs, levels)
     return rows if columns is None else rows[[name for name in columns if name in rows]]
 
 
@@ -154,8 +160,7 @@ def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
     path, manifest = folder / "index.parquet", read_manifest(folder)
     _require_file(path, folder, INDEX_FIRST)
     found, check = list[ShardRows](), IndexCheck(path, columns)
-    with _named(path):
-        file = _open(path)
+    with _opened(path) as file:
         names, read = _names(file, columns), lru_cache(maxsize=1)(file.read_row_groups)
         parts = ([group] for group in range(file.num_row_groups))
         for groups, rows in _whole_shards(file, names, parts):
@@ -163,9 +168,7 @@ def open_index(folder: Path, columns: Sequence[str]) -> list[ShardRows]:
             for shard, splits in rows.groupby("shard", sort=False)["split"]:
                 own = str(shard), str(splits.iloc[0]), len(splits)
                 found.append(ShardRows(read, groups, names, *own))
-    _require_hash(path, manifest)
-    pairs = pd.DataFrame([(one.shard, one.split) for one in found], columns=["shard", "split"])
-    _require_known(pairs, manifest, path, whole=False)
+    _require_known(path, manifest, ((one.shard, one.split) for one in found))
     return found
 
 
@@ -188,32 +191,21 @@ def read_blocks(
     with local_copy(folder, "index.parquet", "manifest.json") as here:
         path, manifest = here / "index.parquet", read_manifest(here)
         _require_file(path, folder, INDEX_FIRST)
-        check, pairs, wanted = IndexCheck(path, columns), list[pd.DataFrame](), {*shards}
-        with _named(path), _open(path) as file:
-            names = _names(file, columns)
-            for _, rows in _whole_shards(file, names, _parts(file, _groups_of(file, shards))):
+        check, pairs, wanted = IndexCheck(path, columns), list[tuple[str, str]](), {*shards}
+        with _opened(path) as file, file:
+            groups = np.array(_groups_of(file, shards), int)
+            number = [file.metadata.row_group(group).num_rows for group in groups.tolist()]
+            # Groups are read together that have ``BLOCK`` rows, if they have fewer each.
+            parts = np.split(groups, np.flatnonzero(np.diff(np.cumsum(number) // BLOCK)) + 1)
+            wholes = _whole_shards(file, _names(file, columns), (part.tolist() for part in parts))
+            for _, rows in wholes:
                 found = [name for name in rows["shard"].unique() if name in wanted]
                 own = rows[rows["shard"].isin(found)]  # isin looks at each name that it gets
                 check.add(own)
-                pairs.append(own[["shard", "split"]].drop_duplicates())
+                pairs += own[["shard", "split"]].drop_duplicates().itertuples(index=False)
                 yield own
         _require_all(shards, check.shards, path)
-        _require_hash(path, manifest)
-        for pair in pairs:
-            _require_known(pair, manifest, path, whole=False)
-
-
-def _parts(file: parquet.ParquetFile, groups: Sequence[int]) -> Iterator[list[int]]:
-    """Yield row groups that are read together, with ``BLOCK`` rows if they have fewer each."""
-    part, rows = list[int](), 0
-    for group in groups:
-        part.append(group)
-        rows += file.metadata.row_group(group).num_rows
-        if rows >= BLOCK:
-            yield part
-            part, rows = [], 0
-    if part:
-        yield part
+        _require_known(path, manifest, pairs)
 
 
 def _whole_shards(
@@ -240,20 +232,6 @@ def _whole_shards(
         yield range(first, file.num_row_groups), held
 
 
-def _read_rows(
-    path: Path, shards: Collection[str] | None, columns: Sequence[str] | None
-) -> pd.DataFrame:
-    with _named(path), _open(path) as file:
-        names = None if columns is None else _names(file, columns)
-        groups = [*range(file.num_row_groups)] if shards is None else _groups_of(file, shards)
-        rows: pd.DataFrame = file.read_row_groups(groups, names).to_pandas()
-    if shards is None:
-        return rows
-    rows = rows[rows["shard"].isin(list(shards))].reset_index(drop=True)
-    _require_all(shards, rows["shard"], path)
-    return rows
-
-
 def _require_all(shards: Collection[str], found: Iterable[str], path: Path) -> None:
     """Check that the index has rows of each shard that was asked for."""
     if strange := sorted({*shards} - {*found}):
@@ -261,23 +239,19 @@ def _require_all(shards: Collection[str], found: Iterable[str], path: Path) -> N
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Name the index in the error of a damaged one."""
+def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
+    """Open the index, which the caller may close; name it in the error of a damaged one."""
     try:
-        yield
+        file = parquet.ParquetFile(path, pre_buffer=False)  # its buffer is for one reading thread
+        count = file.metadata.num_rows
+        # a forged row count must not allocate memory
+        if count > path.stat().st_size / LEAST_ROW:
+            raise ValueError(f"it states {count:,} rows")
+        yield file
     except HgldError:
         raise
     except Exception as error:  # pyarrow has no common class for damaged files
         raise unreadable(path, "index", error, index_again(path.parent)) from None
-
-
-def _open(path: Path) -> parquet.ParquetFile:
-    file = parquet.ParquetFile(path, pre_buffer=False)  # its buffer is for one reading thread
-    count = file.metadata.num_rows
-    # a forged row count must not allocate memory
-    if count > path.stat().st_size / LEAST_ROW:
-        raise ValueError(f"it states {count:,} rows")
-    return file
 
 
 def _names(file: parquet.ParquetFile, columns: Sequence[str]) -> list[str]:
@@ -301,31 +275,32 @@ def _groups_of(file: parquet.ParquetFile, shards: Collection[str]) -> list[int]:
     return found
 
 
-def _require_hash(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Check that the manifest was written with this index."""
+def _require_known(
+    path: Path,
+    manifest: dict[str, Any],
+    pairs: Iterable[tuple[str, str]],
+    levels: int | None = None,
+) -> None:
+    """Check that the manifest was written with this index.
+
+    Args:
+        path: of the index.
+        manifest: beside it.
+        pairs: shards of the index that were read, with their splits.
+        levels: number of its levels; None: it was not read.
+    """
     if hash_file(path) != manifest.get("index_sha256"):
-        raise InvalidData(
-            f"{path}: is not the index that manifest.json was written with; "
-            + index_again(path.parent)
-        )
-
-
-def _require_known(rows: pd.DataFrame, manifest: dict[str, Any], path: Path, whole: bool) -> None:
-    """Check that levels, shards and splits of the index are those of the manifest."""
-    found, levels = len(level_columns(rows)), manifest["levels"]
-    if whole and found != len(levels):
-        raise InvalidData(
-            f"{path}: {found} levels, but manifest.json has {len(levels)}; "
-            + index_again(path.parent)
-        )
+        fault = "is not the index that manifest.json was written with"
+        raise InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
+    known = len(manifest["levels"])
+    if levels not in (None, known):
+        fault = f"{levels} levels, but manifest.json has {known}"
+        raise InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
     split_of = {shard["file"]: shard["split"] for shard in manifest["shards"]}
-    pairs = rows[["shard", "split"]].drop_duplicates().itertuples(index=False)
     for shard, split in pairs:
         if split_of.get(shard) != split:
-            raise InvalidData(
-                f"{path}: {shard} of the split '{split}' is not in manifest.json; "
-                + index_again(path.parent)
-            )
+            fault = f"{shard} of the split '{split}' is not in manifest.json"
+            raise InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:

@@ -29,10 +29,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from hgld.artifacts import hash_file
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable, UsageError
 from hgld.shards.batches import (
-    BatchOptions,
     BatchPlan,
     GlobalBatch,
-    Samples,
     part_of_rank,
     require_rank,
     step_seed,
@@ -43,6 +41,8 @@ from hgld.shards.image_table import ImageTable
 from hgld.shards.index import require_columns
 from hgld.shards.read import Batch, ShardImages, Transform, stack_images
 from hgld.shards.sampling import (
+    BatchOptions,
+    Samples,
     count_classes,
     count_groups,
     count_rows,

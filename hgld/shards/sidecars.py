@@ -6,7 +6,7 @@ folder with a manifest is complete.
 """
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -74,15 +74,14 @@ def write_sidecars(
         spill: folder for temporary tables.
         memory_gb: memory for sorting; None: a quarter of the machine's.
     """
-    counts = _SplitCounts(len(classes.levels))
     with atomic_path(out / "index.parquet") as temporary:
-        facts = _write_index(shards, counts, temporary)
+        facts, splits = _write_index(shards, numbered_levels(len(classes.levels)), temporary)
     write_csv(guard_formulas(classes.table), out / "classes.csv")
     write_credits(out / "index.parquet", out, spill, memory_gb)
     write_descriptors(out, facts)
     manifest = {
         "levels": list(classes.levels),
-        "splits": counts.describe(),
+        "splits": splits,
         "shards": facts,
         "options": dict(options),
         "labels_sha256": labels_sha256,
@@ -95,10 +94,15 @@ def write_sidecars(
 
 
 def _write_index(
-    shards: Iterable[tuple[pd.DataFrame, Mapping[str, Any]]], counts: "_SplitCounts", path: Path
-) -> list[dict[str, Any]]:
-    """Write one row group a shard, so that a reader of some shards decodes only theirs."""
+    shards: Iterable[tuple[pd.DataFrame, Mapping[str, Any]]], levels: Sequence[str], path: Path
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Write one row group a shard, so that a reader of some shards decodes only theirs.
+
+    Returns:
+        The facts of the shards, and counts of each split, as the manifest has them.
+    """
     facts, schema = list[dict[str, Any]](), pa.schema([])
+    files, numbers = defaultdict[str, list[str]](list), defaultdict[tuple[str, str], set[int]](set)
     with ExitStack() as stack:
         writer: parquet.ParquetWriter | None = None
         for rows, fact in shards:
@@ -109,43 +113,24 @@ def _write_index(
                 )
             if len(rows):
                 writer.write_table(pa.Table.from_pandas(rows, schema, preserve_index=False))
-                counts.add(rows)
+                split = str(fact["split"])
+                files[split].append(str(fact["file"]))
+                for level in levels:
+                    numbers[split, level].update(rows[level].unique().tolist())
             facts.append(dict(fact))
-        if writer is not None and not counts.shards:
+        if writer is not None and not files:
             writer.write_table(schema.empty_table())
-    return sorted(facts, key=lambda fact: str(fact["file"]))
-
-
-class _SplitCounts:
-    """Samples, classes and shards of each split, counted shard by shard."""
-
-    def __init__(self, levels: int) -> None:
-        self._levels = numbered_levels(levels)
-        self._samples = Counter[str]()
-        self._classes: dict[str, list[set[int]]] = {}
-        self.shards: dict[str, list[str]] = {}
-
-    def add(self, rows: pd.DataFrame) -> None:
-        """Count the rows of a shard, which are of one split."""
-        split = str(rows["split"].iloc[0])
-        self._samples[split] += len(rows)
-        found = self._classes.setdefault(split, [set() for _ in self._levels])
-        for known, level in zip(found, self._levels, strict=True):
-            known.update(rows[level].unique().tolist())
-        self.shards.setdefault(split, []).append(str(rows["shard"].iloc[0]))
-
-    def describe(self) -> dict[str, dict[str, Any]]:
-        """The counts of each split, for the manifest."""
-        return {
-            split: {
-                "samples": self._samples[split],
-                "classes": len(self._classes[split][-1]),
-                "classes_per_level": [len(known) for known in self._classes[split]],
-                "shards": len(self.shards[split]),
-                "brace": brace_string(self.shards[split]),
-            }
-            for split in sorted(self.shards)
+    splits = {
+        split: {
+            "samples": sum(fact["samples"] for fact in facts if fact["split"] == split),
+            "classes": len(numbers[split, levels[-1]]),
+            "classes_per_level": [len(numbers[split, level]) for level in levels],
+            "shards": len(files[split]),
+            "brace": brace_string(files[split]),
         }
+        for split in sorted(files)
+    }
+    return sorted(facts, key=lambda fact: str(fact["file"])), splits
 
 
 def outdated_files(names: Iterable[str], planned: Collection[str]) -> list[str]:

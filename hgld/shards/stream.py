@@ -18,9 +18,10 @@ from typing import IO
 import numpy as np
 
 from hgld.errors import DISK_FULL, Resumable
-from hgld.shards.batches import BatchOptions, BatchPlan
+from hgld.shards.batches import BatchPlan
 from hgld.shards.files import SequentialFile
 from hgld.shards.read import ShardImages
+from hgld.shards.sampling import BatchOptions
 from hgld.storage import is_web
 
 IN_MEMORY = 96 << 20  # bytes of all images together

@@ -32,12 +32,13 @@ from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expan
 from hgld.artifacts import BOX
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
-from hgld.shards.batches import BatchOptions, BatchPlan, Samples, part_of_rank, step_seed
+from hgld.shards.batches import BatchPlan, part_of_rank, step_seed
 from hgld.shards.files import LARGE, require_intact
 from hgld.shards.foreign import IMAGES, SampleRules
 from hgld.shards.index import labels_of
 from hgld.shards.load import processes_of
 from hgld.shards.read import Batch, Transform, cut_box, stack_images
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.shards.schema import IMAGE_CRC32
 from hgld.storage import RemoteFolder, is_object_store, masked
 from hgld.tasks import track

@@ -20,12 +20,13 @@ from hgld.config import Options, RunOptions, TrainOptions, without_folders
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.model.model_folder import ImageConfig, hash_weights
 from hgld.model.transforms import training_transform
-from hgld.shards.batches import BatchOptions, Samples, measure_coverage
+from hgld.shards.batches import measure_coverage
 from hgld.shards.damaged import DamagedImages
 from hgld.shards.image_table import Column, ImageTable, pieces
 from hgld.shards.index import read_manifest
 from hgld.shards.load import BatchLoader
 from hgld.shards.read import ShardImages
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.storage import join_location
 from hgld.train.ranks import ALONE, Ranks
 

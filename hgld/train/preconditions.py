@@ -16,8 +16,9 @@ from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.model import build_image_model
 from hgld.model.backbones import find_architecture
 from hgld.model.image import load_weights
-from hgld.shards.batches import Samples, plan_epoch
+from hgld.shards.batches import plan_epoch
 from hgld.shards.classes import label_images, number_classes
+from hgld.shards.sampling import Samples
 from hgld.shards.schema import numbered_levels
 from hgld.sources.open_set import describe_splits
 from hgld.train.data import batch_options, number_levels
