@@ -147,51 +147,39 @@ def mean_photos(
         InvalidData, MissingWeights, UsageError: the encoder cannot be loaded.
     """
     model = _image_model(options)
-    photos = _choose(images, landmarks, source, options.photos)
     store = EmbeddingStore(context.state, EvaluateOptions(device=options.device))
-    names, means = _means(store, model, photos, source)
-    store.keep_only([model])
-    return Vectors(names, means, {"encoder": without_folders(model.source), "model": model.key()})
-
-
-def _choose(images: pd.DataFrame, landmarks: pd.DataFrame, source: Path, most: int) -> pd.DataFrame:
-    """Return the photos to embed, at most so many of a landmark, spread evenly over their ids."""
-    spaces = images["split"].map(SPACE_OF_SPLIT)
-    names = spaces + ":" + images["landmark_id"].astype(str)
+    spaces, most = images["split"].map(SPACE_OF_SPLIT), options.photos
+    keys = spaces + ":" + images["landmark_id"].astype(str)
     wanted = landmarks["split"] + ":" + landmarks["landmark_id"].astype(str)
-    photos = images.assign(landmark=names)[names.isin(wanted.unique())]
+    photos = images.assign(landmark=keys)[keys.isin(wanted.unique())]
     photos = photos.sort_values(["landmark", "image_id"], ignore_index=True)
     groups = photos.groupby("landmark")["image_id"]
     place, count = groups.cumcount(), groups.transform("size")
-    # a photo is chosen if the running share of chosen ones steps up at it
+    # spread evenly over the ids: one is chosen if the running share of chosen ones steps up at it
     photos = photos[place * most // count != (place - 1) * most // count]
     missing = {path for path in photos["path"].unique() if size_of_file(source / path)[1]}
     lost = photos["path"].isin(missing)
     _say_left_out(int(lost.sum()), "missing")
-    return photos[~lost]
-
-
-def _say_left_out(count: int, why: str) -> None:
-    if count:
-        say(f"{count_text(count, 'photo')} left out of the class vectors: {why}")
-
-
-def _means(
-    store: EmbeddingStore, model: Model, photos: pd.DataFrame, source: Path
-) -> tuple[list[str], np.ndarray]:
-    """Return landmarks, and (N, D) unit means of their photos."""
+    photos = photos[~lost]
     # a tar holds photos of many rows, so that each is a part
     together = 1 if photos["path"].duplicated().any() else PHOTOS_PER_PART
-    side, vectors, lost = embed_decodable(store, model, "photos", photos, source, together)
-    _say_left_out(len(lost), "undecodable")
+    side, vectors, damaged = embed_decodable(store, model, "photos", photos, source, together)
+    _say_left_out(len(damaged), "undecodable")
+    store.keep_only([model])
+    made_by = {"encoder": without_folders(model.source), "model": model.key()}
     if side is None:
-        return [], np.empty((0, 1), np.float32)
+        return Vectors([], np.empty((0, 1), np.float32), made_by)
     names, rows = np.unique(side.read(["landmark"])["landmark"].to_numpy(str), return_inverse=True)
     sums, start = np.zeros((len(names), vectors.pieces[0].shape[1])), 0
     for piece in vectors.pieces:  # of millions of photos, one file at a time is in memory
         np.add.at(sums, rows[start : start + len(piece)], piece)
         start += len(piece)
-    return names.tolist(), unit_rows(sums)
+    return Vectors(names.tolist(), unit_rows(sums), made_by)
+
+
+def _say_left_out(count: int, why: str) -> None:
+    if count:
+        say(f"{count_text(count, 'photo')} left out of the class vectors: {why}")
 
 
 def _image_model(options: EmbedOptions) -> Model:

@@ -93,7 +93,7 @@ class EmbeddingStore:
     def keep_only(self, models: Sequence[Model], sides: Iterable[Side] = ()) -> None:
         """Remove the embeddings of other models and, if sides are given, of all other images."""
         kept = {self._folder(self._key(model)).name for model in models if model.kind != "given"}
-        keys = {part.key for side in sides for part in side.parts()}
+        keys = {key for side in sides for _, key in side.parts()}
         for path in (self.state / "embeddings").glob("*"):
             if path.name not in kept:
                 shutil.rmtree(path)
@@ -129,8 +129,8 @@ class EmbeddingStore:
         # once: at a URL it asks whether the tars are still those of the index
         folder, place = self._folder(key), tar_folder(side.folder)
         return [
-            EmbedTask(model, key, place, part.rows, folder / f"{part.key}.npy", self.options)
-            for part in side.parts()
+            EmbedTask(model, key, place, rows, folder / f"{part}.npy", self.options)
+            for rows, part in side.parts()
         ]
 
     def _run(self, tasks: list["EmbedTask"]) -> None:

@@ -297,11 +297,10 @@ def _by_run(
     runs = {}
     for run, own in names.items():
         values = {m: [found[name]["mean"].get(m) for name in own] for m in metrics}
-        known = {m: v for m, v in values.items() if None not in v}
-        means = {m: float(np.mean(known[m])) if m in known else None for m in metrics}
+        means = {m: None if None in v else float(np.mean(v)) for m, v in values.items()}
         runs[run] = {"models": own, "mean": means}
         if len(own) > 1:
-            spread = {m: float(np.std(known[m], ddof=1)) if m in known else None for m in metrics}
+            spread = {m: None if None in v else float(np.std(v, ddof=1)) for m, v in values.items()}
             runs[run]["std"] = spread
     return runs
 

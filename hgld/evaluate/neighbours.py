@@ -157,16 +157,13 @@ def find_duplicates(
             first = first[ends[first, 0] < ends[first, 1]]
             row, query, value = ends[first, 0], ends[first, 1], value[first]
         pairs.append((row, side.read(IMAGE).iloc[query], value))
-    found = rows.iloc[np.concatenate([near for near, _, _ in pairs])]
-    evaluated = pd.concat([other for _, other, _ in pairs])
-    names = ("evaluated_id", "evaluated_split", "evaluated_landmark")
-    table = pd.concat(
-        [
-            found.reset_index(drop=True),
-            evaluated.set_axis(names, axis=1).reset_index(drop=True),
-            pd.Series(np.concatenate([value for *_, value in pairs]), name="cosine").round(4),
-        ],
-        axis=1,
+    found = rows.iloc[np.concatenate([near for near, _, _ in pairs])].reset_index(drop=True)
+    evaluated = pd.concat([other for _, other, _ in pairs], ignore_index=True)
+    table = found.assign(
+        evaluated_id=evaluated["image_id"],
+        evaluated_split=evaluated["split"],
+        evaluated_landmark=evaluated["landmark_id"],
+        cosine=np.concatenate([value for *_, value in pairs]).round(4),
     )
     order = ["cosine", "image_id", "evaluated_id"]
     return table.sort_values(order, ascending=[False, True, True], ignore_index=True)

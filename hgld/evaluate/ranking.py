@@ -277,19 +277,17 @@ def rank_queries(task: RankTask) -> tuple[list[RankedBlock], list[str]]:
     """Rank the gallery for the queries of a task; return also the warnings for the user."""
     if task.threads is not None:
         torch.set_num_threads(task.threads)
-    query, gallery = _mapped(task.query), _mapped(task.gallery)
+    query, gallery = (
+        MappedVectors(tuple(np.load(path, mmap_mode="c") for path in files))
+        for files in (task.query, task.gallery)
+    )
     labels, gallery_labels = (np.load(path, mmap_mode="c") for path in task.labels)
     own = np.asarray(query)[task.rows], labels[task.rows]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        device = str(worker_device(task.device))
-        given = task.job, own, (gallery, gallery_labels), device
-        blocks = list(_ranked(*given, start=task.rows.start))
+        device, start = str(worker_device(task.device)), task.rows.start
+        blocks = list(_ranked(task.job, own, (gallery, gallery_labels), device, start))
     return blocks, [str(one.message) for one in caught]
-
-
-def _mapped(files: Sequence[Path]) -> MappedVectors:
-    return MappedVectors(tuple(np.load(path, mmap_mode="c") for path in files))
 
 
 def _ranked(

@@ -31,19 +31,6 @@ Rows = pd.DataFrame | ShardRows
 
 
 @dataclass(frozen=True)
-class Part:
-    """Images of one file, or of a few small ones.
-
-    Attributes:
-        rows: the images, with shard (the file's name), key, offset and size_bytes.
-        key: hash of the files and the images read from them.
-    """
-
-    rows: Rows
-    key: str
-
-
-@dataclass(frozen=True)
 class Side:
     """Queries or gallery: the samples of one split, in the order of the index.
 
@@ -98,11 +85,12 @@ class Side:
             return 0
         return int(query.read(["split"])["split"].isin(shared).sum())
 
-    def parts(self) -> Iterator[Part]:
-        """Yield the samples of each file, or of each few small files, in order.
+    def parts(self) -> Iterator[tuple[Rows, str]]:
+        """Yield the samples of each file, or of each few small files, in order, and their key.
 
-        The key covers the files and the images read from them. A reader checks the bytes against
-        the checksums of the rows, so embeddings always belong to the images that a key names.
+        The rows have shard (the file's name), key, offset and size_bytes. The key covers the files
+        and the images read from them. A reader checks the bytes against the checksums of the rows,
+        so embeddings always belong to the images that a key names.
         """
         for piece in self.pieces:
             columns = [n for n in ("offset", "size_bytes", IMAGE_CRC32) if n in piece]
@@ -114,7 +102,7 @@ class Side:
             if boxes:
                 key.update(b"inside the photo")  # earlier embeddings had black beyond its edges
                 key.update(rows[boxes].to_numpy(np.float64).tobytes())
-            yield Part(piece, key.hexdigest()[:32])
+            yield piece, key.hexdigest()[:32]
 
 
 @dataclass(frozen=True)

@@ -193,11 +193,11 @@ def test_only_the_first_ranks_are_kept_and_the_curves_are_of_all(tmp_path: Path)
 def test_keys_of_parts_are_of_the_bytes_and_places_of_their_images(shards: Path) -> None:
     """Written out, since another key would make all kept embeddings useless."""
     found, index = Shards.read(shards), read_index(shards)
-    for part in found.side("train+index").parts():
-        rows = index[index["shard"] == part.rows[["shard"]]["shard"].iloc[0]]
+    for part, key in found.side("train+index").parts():
+        rows = index[index["shard"] == part[["shard"]]["shard"].iloc[0]]
         places = rows[["offset", "size_bytes", "image_crc32"]].to_numpy(np.int64)
         file = found.hashes[rows["shard"].iloc[0]]
-        assert part.key == sha256(file.encode() + places.tobytes()).hexdigest()[:32]
+        assert key == sha256(file.encode() + places.tobytes()).hexdigest()[:32]
 
 
 def test_negative_zeros_and_infinite_lows_sort_as_numbers_do() -> None:
