@@ -61,7 +61,8 @@ def write_kernels(folder: Path) -> None:
     from hgld.ranking.kernel_comparison import compare_kernels
     from hgld.ranking.rankings import h_rank_plus
     from hgld.ranking.structure import find_winners
-    from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+    from hgld.shards.batches import plan_epoch
+    from hgld.shards.sampling import BatchOptions, Samples
     from hgld.shards.tar import scan_tar
 
     for found in compare_kernels(torch.device("cpu")):

@@ -14,7 +14,8 @@ from scipy import stats
 from hgld.config import EvaluateOptions, RunOptions
 from hgld.evaluate import evaluate_models
 from hgld.ranking.losses import SmoothAP
-from hgld.shards.batches import BatchOptions, BatchPlan, Samples
+from hgld.shards.batches import BatchPlan
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.train import train_models
 from hgld.train.data import number_levels
 from hgld.train.objective import build_loss

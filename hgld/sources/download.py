@@ -180,8 +180,8 @@ def _connected(file: RemoteFile) -> Iterator[Session]:
             yield session
     except OSError as error:
         raise Resumable(
-            f"{error.filename or file.path}: {error.strerror or error}; what was loaded is kept, run "
-            "the same command again once that is fixed"
+            f"{error.filename or file.path}: {error.strerror or error}; what was loaded is kept, "
+            "run the same command again once that is fixed"
         ) from None
 
 

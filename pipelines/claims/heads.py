@@ -16,7 +16,8 @@ from torch import nn
 from hgld.config import RunOptions, TrainOptions
 from hgld.model import ImageModel
 from hgld.model.model_folder import ImageConfig
-from hgld.shards.batches import BatchOptions, BatchPlan, Samples
+from hgld.shards.batches import BatchPlan
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.train.data import number_levels
 from hgld.train.learner import Learner
 from hgld.train.objective import build_loss

@@ -168,7 +168,8 @@ def _batches(folder: Path, share: float) -> None:
     """A rank's plan of an epoch of 100 million images, 20 a class, and 100 of its batches."""
     import numpy as np
 
-    from hgld.shards.batches import BatchOptions, BatchPlan, Samples, plan_epoch
+    from hgld.shards.batches import BatchPlan, plan_epoch
+    from hgld.shards.sampling import BatchOptions, Samples
 
     options = BatchOptions(64, 4)
     small = Samples.of_labels(np.repeat(np.arange(100, dtype=np.int32), 20)[:, None])

@@ -30,7 +30,8 @@ from PIL import Image
 
 from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards, read_index
-from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+from hgld.shards.batches import plan_epoch
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.shards.shard_plan import plan_split
 from tests.benchmarks.meters import Row, fastest, from_process, reset_peak, status_kb
 

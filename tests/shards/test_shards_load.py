@@ -29,9 +29,10 @@ from torch.utils.data import DataLoader
 
 from hgld.errors import HgldError, InvalidData, MissingInput, Resumable, UsageError
 from hgld.shards import index_shards, read_index, read_manifest, verify_shards
-from hgld.shards.batches import BatchOptions, plan_epoch
+from hgld.shards.batches import plan_epoch
 from hgld.shards.files import SequentialFile
 from hgld.shards.load import BatchLoader, ImageLoader
+from hgld.shards.sampling import BatchOptions
 from hgld.shards.stream import HeldImages, reads_per_byte
 from hgld.shards.webdataset import batches as webdataset_batches
 from hgld.storage import RemoteFolder, join_location
@@ -905,7 +906,7 @@ LARGE_IMAGES = """
 import sys
 import torch
 from hgld.shards import read_index
-from hgld.shards.batches import BatchOptions
+from hgld.shards.sampling import BatchOptions
 from hgld.shards.load import BatchLoader, ImageLoader
 
 shape = (3, 512, 512)

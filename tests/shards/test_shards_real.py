@@ -11,8 +11,9 @@ import pytest
 
 from hgld.config import ExportOptions, SourceOptions, StageContext
 from hgld.shards import export_shards, read_index, read_manifest, verify_shards
-from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+from hgld.shards.batches import plan_epoch
 from hgld.shards.read import ShardImages
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.shards.tar import scan_tar
 
 pytestmark = pytest.mark.real

@@ -15,10 +15,11 @@ import webdataset
 from hgld.cli import app, guarded
 from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.shards import read_index, read_manifest, verify_shards
-from hgld.shards.batches import BatchOptions, Samples, plan_epoch
+from hgld.shards.batches import plan_epoch
 from hgld.shards.contents import count_shards, list_shards, read_sample
 from hgld.shards.foreign import index_shards
 from hgld.shards.read import ShardImages
+from hgld.shards.sampling import BatchOptions, Samples
 from hgld.shards.shard import copy_samples
 from hgld.shards.tar import scan_tar
 from tests.listening import heard

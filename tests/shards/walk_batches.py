@@ -17,8 +17,8 @@ import torch.distributed as dist
 from PIL import Image
 
 from hgld.shards import read_index
-from hgld.shards.batches import BatchOptions
 from hgld.shards.load import BatchLoader
+from hgld.shards.sampling import BatchOptions
 
 
 def noisy(image: Image.Image) -> torch.Tensor:

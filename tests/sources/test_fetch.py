@@ -280,9 +280,7 @@ def test_a_proxy_that_does_not_work_is_named(
 
 def test_a_server_without_tls_is_told(site: Site) -> None:
     site.url = site.url.replace("http:", "https:")
-    with pytest.raises(
-        Resumable, match=r"train\.csv: no secure connection \(.+\); what was"
-    ):
+    with pytest.raises(Resumable, match=r"train\.csv: no secure connection \(.+\); what was"):
         site.fetch(table())
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from hgld.config import RunOptions, SamplingOptions
 from hgld.errors import UsageError
-from hgld.shards.batches import BatchOptions, BatchPlan, plan_epoch
+from hgld.shards.batches import BatchPlan, plan_epoch
 from hgld.shards.index import read_index
+from hgld.shards.sampling import BatchOptions
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData, batch_options
 from tests.listening import heard
