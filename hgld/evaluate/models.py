@@ -146,23 +146,22 @@ class Model:
 
     def facts(self) -> dict[str, Any]:
         """Return loss, steps, backbone and hash of the weights, and how it was trained."""
-        facts: dict[str, Any] = {"loss": "pretrained", "steps": 0}
-        if self.kind == "python":  # a path would differ from machine to machine
-            named = Path(self.source).name
-            facts |= {"loss": "given network", "backbone": f"python:{named}"}
-            facts |= {"weights_sha256": self._digest()}
-        elif self.kind == "checkpoint":
+        facts: dict[str, Any]
+        if self.kind == "checkpoint":
             config = json.loads(self._decisive_file().read_text(encoding="utf-8"))
             facts = {name: config.get(name) for name in ("loss", "steps", "backbone")}
             facts |= {"steps": facts["steps"] or 0, "weights_sha256": config["sha256"]}
             trained = ("seed", "split", "recipe") if facts["steps"] else ()
             facts |= {name: config.get(name) for name in trained}
         else:
-            file, given = self._decisive_file(), self.kind == "given"
-            if given:
-                facts["loss"] = "given embeddings"
-            named = file.name if given else without_folders(f"{self.kind}:{self.source}")
-            facts |= {"backbone": named, "weights_sha256": hash_file(file)}
+            loss, backbone = "pretrained", without_folders(f"{self.kind}:{self.source}")
+            if self.kind == "python":  # a path would differ from machine to machine
+                loss, backbone = "given network", f"python:{Path(self.source).name}"
+            elif self.kind == "given":
+                loss, backbone = "given embeddings", Path(self.source).name
+            own = self.kind == "python"
+            digest = self._digest() if own else hash_file(self._decisive_file())
+            facts = {"loss": loss, "steps": 0, "backbone": backbone, "weights_sha256": digest}
         if self.seed is not None:
             facts["seed"] = self.seed
         return facts | ({"preparation": self.preparation} if self.preparation else {})
