@@ -288,6 +288,32 @@ def test_a_page_that_is_closed_unsaved_sends_its_decisions_when_it_is_opened_aga
         assert [row["who"] for row in rows_of(fresh)] == ["Ann"]
 
 
+def test_two_tabs_of_one_person_take_no_decision_of_each_other_back(
+    chromium: Any, fresh: Road
+) -> None:
+    with serving(fresh) as server:
+        ann = Colleague(chromium, server.url, "Ann")
+        ann.saved()
+        other = ann.tab.new_page()
+        other.goto(server.url)
+        other.wait_for_selector("#people[title*='all saved']", state="attached")
+        server.end(signal.SIGKILL)
+        ann.view.bring_to_front()
+        ann.view.click("#row-0")
+        ann.press("d")
+        other.bring_to_front()
+        other.wait_for_selector("#row-0 .dot.dropped", state="attached")
+        for row in (0, 1):
+            other.click(f"#row-{row}")
+            other.keyboard.press("u")
+        ann.saw("#row-1 .dot.unsure")
+    with serving(fresh, server.port):
+        ann.saved()
+        other.wait_for_selector("#people[title*='all saved']", state="attached")
+        ann.view.wait_for_timeout(2000)  # as long as an undo by the other tab would take
+        assert [row["decision"] for row in rows_of(fresh)] == ["unsure", "unsure"]
+
+
 def test_decisions_that_wait_are_sent_in_the_name_of_who_made_them(
     chromium: Any, fresh: Road
 ) -> None:

@@ -75,9 +75,10 @@ const ACCEPTED = /^accepted (at \d+ %|by a rule): .*/; // the note of a block, o
 const tell = () => changed.forEach((redraw) => redraw());
 const keep = () => keepAs(storeName(), [...edits]);
 
-// Undo reaches edits from before a reload, too.
+// Undo reaches edits from before a reload and of other tabs, too.
 function stepsOfEdits() {
   for (const [id, kept] of groupBy([...edits], ([, cells]) => cells.step)) {
+    if (steps.some((step) => step.id === id)) continue;
     steps.push(Object.assign(kept.map(([key]) => [key, undefined]), { id }));
   }
 }

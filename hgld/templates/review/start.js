@@ -129,6 +129,7 @@ function takeOthers(event) {
   if (event.key !== storeName()) return;
   edits.clear();
   takeIn(storeName());
+  stepsOfEdits();
   tell();
 }
 
