@@ -27,6 +27,8 @@ from hgld.errors import UsageError
 from hgld.words import count_text, shortened, some_of, wrapped
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hgld.pipeline.run import Runner
     from hgld.review.annotations import Annotation
 
@@ -201,10 +203,17 @@ def _read_annotators(
         sides = [weigh(side, weights) for side in sides]
     if taxonomy is None:
         return sides
-    kinds, edits = declared_table("taxonomy").read(taxonomy), declared_table("taxonomy_edits")
-    beside = taxonomy.with_name(edits.file)
-    recorded = edits.read(beside) if beside.is_file() else edits.empty()
+    kinds, recorded = declared_table("taxonomy").read(taxonomy), _recorded_edits(taxonomy)
     return [complete(side, kinds, recorded) for side in sides]
+
+
+def _recorded_edits(taxonomy: Path) -> "pd.DataFrame":
+    """Read the edits of the taxonomy from the file beside it, if there is one."""
+    from hgld.artifacts import declared_table
+
+    edits = declared_table("taxonomy_edits")
+    path = taxonomy.with_name(edits.file)
+    return edits.read(path) if path.is_file() else edits.empty()
 
 
 Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY...", help="Keys as in review.csv.")]
@@ -350,14 +359,12 @@ def check(
 
     is_pipeline = target.suffix == ".toml"
     path = load_pipeline(target, ()).labels / "decisions.csv" if is_pipeline else target
-    tables = (path, path.with_name("taxonomy.csv"))
+    beside = path.with_name("taxonomy.csv")
     decisions, taxonomy = (
-        declared_table(name).read(file)
-        for name, file in zip(("decisions", "taxonomy"), tables, strict=True)
+        declared_table("decisions").read(path),
+        declared_table("taxonomy").read(beside),
     )
-    edits = declared_table("taxonomy_edits")
-    file = path.with_name(edits.file)
-    renamed = present_names(taxonomy, edits.read(file) if file.exists() else edits.empty())
+    renamed = present_names(taxonomy, _recorded_edits(beside))
     faults = check_decisions(decisions, taxonomy, {old: now for old, (now, _) in renamed.items()})
     numbers = rows_in_file(path, len(decisions)) if faults else []  # reads the file again
     rows = [{"row": numbers[at], "fault": fault} for at, fault in faults]

@@ -317,7 +317,20 @@ def measure_alpha(sides: Mapping[str, Annotations], *, seed: int = 0) -> dict[st
         "values": len(decided),
         "bootstrap": {"draws": DRAWS, "seed": seed, "level": CONFIDENCE},
         "measures": measures,
-        "pairs": [pair for names in combinations(sides, 2) for pair in _pair(sides, names, seed)],
+        "pairs": [
+            {
+                "annotators": list(names),
+                "of": row["of"],
+                "values": found["values"],
+                "kappa": row["kappa"],
+            }
+            for names in combinations(sides, 2)
+            for a, b in [(sides[name] for name in names)]
+            if _decided_by_both(a, b)
+            for found in [measure_agreement(a, b, names, seed=seed)]
+            for row in found["measures"]
+            if row["by"] == "values"
+        ],
         "by_value": sorted(by_value, key=lambda row: (row["agreement"], row["key"])),
     }
 
@@ -357,23 +370,3 @@ def _alphas(draws: np.ndarray, counts: np.ndarray) -> np.ndarray:
     expected = sums**2 - (answers**2).sum(axis=1)
     with np.errstate(invalid="ignore"):
         return np.asarray(1 - (sums - 1) * (draws @ apart) / np.where(expected, expected, np.nan))
-
-
-def _pair(
-    sides: Mapping[str, Annotations], names: tuple[str, str], seed: int
-) -> list[dict[str, Any]]:
-    """Return kappa of two annotators, if they have decided values in common."""
-    a, b = (sides[name] for name in names)
-    if not _decided_by_both(a, b):
-        return []
-    found = measure_agreement(a, b, names, seed=seed)
-    return [
-        {
-            "annotators": list(names),
-            "of": row["of"],
-            "values": found["values"],
-            "kappa": row["kappa"],
-        }
-        for row in found["measures"]
-        if row["by"] == "values"
-    ]

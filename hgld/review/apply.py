@@ -25,7 +25,7 @@ from hgld.review.entries import signature_of
 from hgld.review.row_base import EDITABLE, evidence_of
 from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
-from hgld.review.taxonomy import former_kinds, is_taxonomy_sheet, present_names
+from hgld.review.taxonomy import NO_EDITS, former_kinds, is_taxonomy_sheet, present_names
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
 from hgld.words import count_text, single_blanks, some_of
 
@@ -79,7 +79,7 @@ def apply_sheets(
     who: str,
     when: str,
     sure: bool = False,
-    taxonomy_edits: pd.DataFrame | None = None,
+    taxonomy_edits: pd.DataFrame = NO_EDITS,
 ) -> Applied:
     """Append a row to ``decisions`` and ``cluster_edits`` for each change in the sheets.
 
@@ -95,8 +95,7 @@ def apply_sheets(
             unless ``sure``, moved decisions.
     """
     also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
-    edits = table_of("taxonomy_edits", []) if taxonomy_edits is None else taxonomy_edits
-    earlier = present_names(taxonomy, edits), former_kinds(taxonomy, edits)
+    earlier = present_names(taxonomy, taxonomy_edits), former_kinds(taxonomy, taxonomy_edits)
     values = _values(clusters, decisions, hints_of(class_hints), also)
     kinds = kinds_of(taxonomy)
     sheets = [sheet for found in files.values() for sheet in found]
@@ -133,7 +132,7 @@ def apply_choices(
     when: str,
     source: str,
     sitting: str = "",
-    taxonomy_edits: pd.DataFrame | None = None,
+    taxonomy_edits: pd.DataFrame = NO_EDITS,
 ) -> Applied:
     """Append a row to ``decisions`` for each of some rows of ``review.csv``, given as cells.
 

@@ -149,36 +149,27 @@ def read_bulk(
     faults: dict[str, list[Fault]] = {}
     for sheet in sheets:
         sheet.require(NEEDED)
-        found, faults[sheet.name] = _read_acts(sheet, here, kinds)
-        faults[sheet.name] += _contradictions(found, acts)
-        acts |= {cluster: act for cluster, act in found.items() if cluster not in acts}
+        numbers: dict[int, int] = {}
+        of_sheet = faults[sheet.name] = list[Fault]()
+        for row in sheet.rows:
+            cluster, act = _whole(row["cluster"]), _read_act(sheet, row, here, kinds)
+            if cluster in numbers and act:
+                expected = f"each cluster once; it stands in row {numbers[cluster]} too"
+                act = row.fault("cluster", expected)
+            numbers.setdefault(cluster, row.number)
+            if isinstance(act, str):
+                of_sheet.append((row.number, act))
+            elif act and act != (first := acts.setdefault(cluster, act)):  # of another sheet
+                column = next(c for c in EDITABLE if getattr(act, c) != getattr(first, c))
+                there = f"what row {first.row.number} of {first.sheet} says of this cluster"
+                expected = f"{there}, {first.row[column]!r}; apply one of them only"
+                of_sheet.append((row.number, row.fault(column, expected)))
     for act, fault in _conflicts(acts, here):
         faults[act.sheet].append((act.row.number, fault))
     if any(faults.values()):
         return Bulk({}, []), faults
     edits = [_edits(cluster, act, acts, here) for cluster, act in sorted(acts.items())]
     return Bulk(_accepted(acts, here), [row for rows in edits for row in rows]), faults
-
-
-def _read_acts(
-    sheet: Sheet, here: _Clusters, kinds: Mapping[str, str]
-) -> tuple[dict[int, _Act], list[Fault]]:
-    """Acts by cluster, and faults by row."""
-    acts: dict[int, _Act] = {}
-    numbers: dict[int, int] = {}
-    faults: list[Fault] = []
-    for row in sheet.rows:
-        cluster, found = _whole(row["cluster"]), _read_act(sheet, row, here, kinds)
-        again = cluster in numbers
-        if again and found:
-            expected = f"each cluster once; it stands in row {numbers[cluster]} too"
-            found = row.fault("cluster", expected)
-        numbers.setdefault(cluster, row.number)
-        if isinstance(found, _Act):
-            acts[cluster] = found
-        elif found:
-            faults.append((row.number, found))
-    return acts, faults
 
 
 def _read_act(
@@ -202,14 +193,6 @@ def _read_act(
     if row["evidence"] != members_hash(here.keys_of(cluster)):
         now = f"{members_hash(here.keys_of(cluster))!r}; the cluster's values are not those that "
         return row.fault("evidence", now + "the sheet was written for: write it again")
-    found = _read_what(row, action, cluster, here, kinds)
-    return found if isinstance(found, str) else _Act(action, *found, row["note"], sheet.name, row)
-
-
-def _read_what(
-    row: SheetRow, action: str, cluster: int, here: _Clusters, kinds: Mapping[str, str]
-) -> tuple[int, str] | str:
-    """Return the number and the supercategory that the action needs, or the fault."""
     into = _whole(row["into"])
     if row["into"] and action in ("accept", "dissolve"):
         return row.fault("into", f"nothing: {action} needs none")
@@ -225,7 +208,7 @@ def _read_what(
     name = names.get(row["supercategory"].casefold(), "")
     if action == "accept" and not name:
         return row.fault("supercategory", "a name that is in taxonomy.csv", names)
-    return into, name
+    return _Act(action, into, name, row["note"], sheet.name, row)
 
 
 def _whole(text: str) -> int:
@@ -234,35 +217,20 @@ def _whole(text: str) -> int:
     return int(text) if text.isdecimal() else -1
 
 
-def _contradictions(acts: Mapping[int, _Act], before: Mapping[int, _Act]) -> Iterator[Fault]:
-    """Yield clusters for which an earlier sheet has another action."""
-    for cluster, act in acts.items():
-        first = before.get(cluster, act)
-        if act != first:
-            column = next(name for name in EDITABLE if getattr(act, name) != getattr(first, name))
-            there = f"what row {first.row.number} of {first.sheet} says of this cluster"
-            expected = f"{there}, {first.row[column]!r}; apply one of them only"
-            yield act.row.number, act.row.fault(column, expected)
-
-
-def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> list[tuple[_Act, str]]:
-    """Return conflicts: merges into a removed cluster, or no cluster left to dissolve into."""
-    faults = []
+def _conflicts(acts: Mapping[int, _Act], here: _Clusters) -> Iterator[tuple[_Act, str]]:
+    """Yield conflicts: merges into a removed cluster, or no cluster left to dissolve into."""
     for cluster, act in acts.items():
         if act.action == "merge" and _target(cluster, acts) is None:
-            faults.append(
-                (act, act.row.fault("into", "a cluster that is not merged into this one"))
-            )
+            yield act, act.row.fault("into", "a cluster that is not merged into this one")
         target = acts.get(act.into)
         if act.action == "merge" and target and target.action in ("dissolve", "split"):
             there = "" if target.sheet == act.sheet else f" of {target.sheet}"
             stays = f"a cluster that stays; row {target.row.number}{there} says {target.action}"
-            faults.append((act, act.row.fault("into", stays)))
+            yield act, act.row.fault("into", stays)
     dissolved = [act for act in acts.values() if act.action == "dissolve"]
     if dissolved and not _staying(acts, here):
         expected = "at least one cluster that stays as it is"
-        faults.append((dissolved[0], dissolved[0].row.fault("action", expected)))
-    return faults
+        yield dissolved[0], dissolved[0].row.fault("action", expected)
 
 
 def _target(cluster: int, acts: Mapping[int, _Act]) -> int | None:

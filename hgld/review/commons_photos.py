@@ -22,7 +22,6 @@ from hgld.errors import Resumable
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.scrape.client import ApiClient, on_this_machine
 from hgld.hierarchy.scrape.titles import title_of_url
-from hgld.images import Undecodable
 from hgld.review.photos import captions_of, shrink
 from hgld.shards.shard_plan import permits
 from hgld.words import single_blanks
@@ -128,12 +127,7 @@ class CommonsPhotos:
             here = on_this_machine(self.api)  # as in a test
             if not (on_this_machine(url) if here else urlsplit(url).hostname == PHOTO_HOST):
                 continue
-            data = self.client.download(url, LARGEST_PHOTO)
-            try:
-                jpeg = shrink(data) if data else b""
-            except Undecodable:
-                continue
-            if jpeg:
+            if jpeg := shrink(self.client.download(url, LARGEST_PHOTO) or b""):
                 write_file(self.folder / f"{name}.jpg", jpeg)
                 return {**photo, "name": name}
         return {}

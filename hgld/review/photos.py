@@ -8,7 +8,7 @@ for the photos of a value when it shows it.
 
 import io
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
@@ -73,7 +73,9 @@ def read_photos(
     left = budget_bytes
     with (
         closing(FileReader(source)) as reader,
-        closing(read_ahead(_shrink_or_skip, _read(rows, reader), 2 * count_cores())) as shrunk,
+        closing(
+            read_ahead(shrink, (_read(row, reader) for row in rows), 2 * count_cores())
+        ) as shrunk,
     ):
         for row in track(rows, "Reading photos", len(rows)):
             jpeg = next(shrunk)
@@ -91,20 +93,11 @@ def read_photos(
     return photos
 
 
-def _read(rows: Sequence[Mapping[str, Any]], reader: FileReader) -> Iterator[bytes]:
-    """Yield the bytes of each image; none if its file is missing. One thread reads all files."""
-    for row in rows:
-        try:
-            yield reader.read(row["path"], row["offset"], row["size_bytes"])
-        except InvalidData:
-            yield b""
-
-
-def _shrink_or_skip(data: bytes) -> bytes:
-    """Return an image as a small JPEG; no bytes if it cannot be decoded."""
+def _read(row: Mapping[str, Any], reader: FileReader) -> bytes:
+    """Return the bytes of an image; none if its file is missing."""
     try:
-        return shrink(data)
-    except Undecodable:
+        return reader.read(row["path"], row["offset"], row["size_bytes"])
+    except InvalidData:
         return b""
 
 
@@ -142,12 +135,9 @@ class PhotoReader:
         row = self._by_id.get(image_id)
         if row is None:
             return None
-        try:
-            with self._alone:  # the reader closes files that another thread might read
-                data = self._reader.read(row["path"], row["offset"], row["size_bytes"])
-            return shrink(data)
-        except (InvalidData, Undecodable):
-            return None
+        with self._alone:  # the reader closes files that another thread might read
+            data = _read(row, self._reader)
+        return shrink(data) or None
 
 
 def captions_of(landmark: str, credit: Credit) -> dict[str, str]:
@@ -163,12 +153,11 @@ def captions_of(landmark: str, credit: Credit) -> dict[str, str]:
 
 
 def shrink(data: bytes) -> bytes:
-    """Return an image as a small JPEG.
-
-    Raises:
-        Undecodable: it is damaged, or no image.
-    """
-    image = decode_rgb(data, at_least=2 * SIDE)
+    """Return an image as a small JPEG; no bytes if it cannot be decoded."""
+    try:
+        image = decode_rgb(data, at_least=2 * SIDE)
+    except Undecodable:
+        return b""
     image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=QUALITY, optimize=True)

@@ -25,7 +25,7 @@ from hgld.hierarchy.decisions import Decided, Decision, key_types_of, kinds_of, 
 from hgld.review.clusters import list_clusters
 from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
-from hgld.review.taxonomy import former_kinds, list_taxonomy, present_names
+from hgld.review.taxonomy import NO_EDITS, former_kinds, list_taxonomy, present_names
 from hgld.words import count_text
 
 EXAMPLES = 3
@@ -54,7 +54,7 @@ def write_sheets(
     class_labels: pd.DataFrame | None = None,
     label_vectors: Vectors | None = None,
     taxonomy_vectors: Vectors | None = None,
-    taxonomy_edits: pd.DataFrame | None = None,
+    taxonomy_edits: pd.DataFrame = NO_EDITS,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
     *,
@@ -87,7 +87,7 @@ def fit_decisions(
     decisions: pd.DataFrame,
     label_vectors: Vectors | None,
     taxonomy_vectors: Vectors | None,
-    taxonomy_edits: pd.DataFrame | None = None,
+    taxonomy_edits: pd.DataFrame = NO_EDITS,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
 ) -> ValueModel | None:
@@ -95,10 +95,8 @@ def fit_decisions(
     if label_vectors is None or taxonomy_vectors is None:
         return None
     answers = [class_of_decision(decision) for decision in Decided(decisions).of_values(clusters)]
-    earlier = {}
-    if taxonomy_edits is not None:
-        present = present_names(taxonomy, taxonomy_edits).items()
-        earlier = {name: now for name, (now, _) in present if name != now}
+    present = present_names(taxonomy, taxonomy_edits).items()
+    earlier = {name: now for name, (now, _) in present if name != now}
     nearness = label_vectors, taxonomy_vectors, image_vectors, ancestry
     return fit_model(clusters, answers, taxonomy, *nearness, earlier)
 
@@ -113,7 +111,7 @@ def list_values(
     class_labels: pd.DataFrame | None = None,
     model: ValueModel | None = None,
     order: Literal["images", "gain"] = "images",
-    taxonomy_edits: pd.DataFrame | None = None,
+    taxonomy_edits: pd.DataFrame = NO_EDITS,
 ) -> pd.DataFrame:
     """Return the sorted rows of ``review.csv``, each with the decision in force or a suggestion.
 
@@ -205,7 +203,7 @@ def list_decisions(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
-    taxonomy_edits: pd.DataFrame | None = None,
+    taxonomy_edits: pd.DataFrame = NO_EDITS,
 ) -> dict[str, dict[str, Any]]:
     """Return for each key the cells of ``review.csv`` that decisions change, and its history."""
     decided, kinds = Decided(decisions), kinds_of(taxonomy)
@@ -312,15 +310,14 @@ def hints_of(class_hints: pd.DataFrame) -> dict[str, str]:
 
 
 def earlier_hints(
-    class_hints: pd.DataFrame, taxonomy: pd.DataFrame, taxonomy_edits: pd.DataFrame | None
+    class_hints: pd.DataFrame, taxonomy: pd.DataFrame, taxonomy_edits: pd.DataFrame
 ) -> dict[str, set[str]]:
     """Return class id -> the hint's part of the evidence before edits of the taxonomy.
 
     They change name and kind of a supercategory, but no class of Wikidata.
     """
-    edits = table_of("taxonomy_edits", []) if taxonomy_edits is None else taxonomy_edits
-    names, kinds = defaultdict[str, set[str]](set), former_kinds(taxonomy, edits)
-    for old, (now, _) in present_names(taxonomy, edits).items():
+    names, kinds = defaultdict[str, set[str]](set), former_kinds(taxonomy, taxonomy_edits)
+    for old, (now, _) in present_names(taxonomy, taxonomy_edits).items():
         names[now].add(old)
     return {
         row["class_id"]: {

@@ -138,36 +138,31 @@ def _sheet(name: str, table: Sequence[Sequence[str]]) -> Sheet:
     header = [single_blanks(cell).casefold() for cell in (table[0] if table else [])]
     columns = list(dict.fromkeys(filter(None, header)))
     places = {column: header.index(column) for column in columns}
-    rows = [
-        SheetRow(number, {column: _cell(row, place) for column, place in places.items()})
-        for number, row in enumerate(table[1:], start + 2)
-        if any(cell.strip() for cell in row)
-    ]
+    rows = []
+    for number, row in enumerate(table[1:], start + 2):
+        if any(cell.strip() for cell in row):
+            texts = {column: "".join(row[place : place + 1]) for column, place in places.items()}
+            cells = {c: single_blanks(unguard(single_blanks(text))) for c, text in texts.items()}
+            rows.append(SheetRow(number, cells))
     return Sheet(name, columns, rows, {c for c in columns if header.count(c) > 1})
 
 
 def _is_misread(table: Sequence[Sequence[str]]) -> bool:
     """Whether UTF-8 was decoded as Windows-1252, by its BOM, else by half of what is not ASCII."""
-    if any(cell.startswith(MISREAD) for row in table[:1] for cell in row):
+    header = list(table[0]) if table else []
+    if any(cell.startswith(MISREAD) for cell in header):
         return True
-    if _has_its_evidence(table):
-        return False
+    if {"instance_of", "evidence"} <= set(header):
+        label, evidence = header.index("instance_of"), header.index("evidence")
+        rows = (row for row in table[1:] if len(row) > max(label, evidence))
+        if any(
+            row[evidence].startswith(short_hash(unguard(row[label])))
+            for row in rows
+            if not row[label].isascii()
+        ):
+            return False  # a label has the hash that the sheet was written with
     odd = [cell for row in table for cell in row if not cell.isascii()]
     return 0 < len(odd) <= 2 * sum(_as_utf_8(cell) != cell for cell in odd)
-
-
-def _has_its_evidence(table: Sequence[Sequence[str]]) -> bool:
-    """Whether a label that is not ASCII has the hash that the sheet was written with."""
-    header = list(table[0]) if table else []
-    if not {"instance_of", "evidence"} <= set(header):
-        return False
-    label, evidence = header.index("instance_of"), header.index("evidence")
-    rows = (row for row in table[1:] if len(row) > max(label, evidence))
-    return any(
-        row[evidence].startswith(short_hash(unguard(row[label])))
-        for row in rows
-        if not row[label].isascii()
-    )
 
 
 def _as_utf_8(cell: str) -> str:
@@ -184,15 +179,14 @@ def _as_utf_8(cell: str) -> str:
         return cell
 
 
-def _cell(row: Sequence[str], place: int) -> str:
-    if place >= len(row):
-        return ""
-    return single_blanks(unguard(single_blanks(row[place])))
-
-
 def _decode(path: Path, data: bytes) -> str:
+    # UTF-16 without BOM has more zeros than stray ones
+    zeros = {"utf-16-be": data[:200:2], "utf-16-le": data[1:200:2]}
+    found = (name for name, part in zeros.items() if part.count(0) > len(part) // 2)
+    has_mark = data[:2] in (b"\xff\xfe", b"\xfe\xff")
+    encoding = "utf-16" if has_mark else next(found, "utf-8-sig")
     try:
-        return data.decode(_unicode(data))
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
         place = error.start
     text = data.decode("cp1252", errors="replace")
@@ -200,16 +194,6 @@ def _decode(path: Path, data: bytes) -> str:
         raise InvalidData(f"{path}: not UTF-8 text (byte {place}); save it as CSV in UTF-8")
     say(f"{path.name} is not UTF-8 and was read as Windows-1252; look at letters like é and –")
     return text
-
-
-def _unicode(data: bytes) -> str:
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16"
-    first = data[:200]
-    for encoding, zeros in (("utf-16-be", first[::2]), ("utf-16-le", first[1::2])):
-        if zeros.count(0) > len(zeros) // 2:  # UTF-16 without BOM; stray zeros are fewer
-            return encoding
-    return "utf-8-sig"
 
 
 def _parse(text: str) -> list[list[str]]:

@@ -6,7 +6,8 @@ of both is the record, cell by cell, from which an edit can be undone.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -30,6 +31,7 @@ INTO = ("rename", "merge", "split")  # actions with another name
 IN_ORDER = ("rename", "add", "split", "merge", "describe", "remove")  # of the edits of a sheet
 EDITED = ("taxonomy", "class_roots", "overrides")  # tables whose cells an edit changes
 CELLS = ("into", "kind", "definition")  # of a sheet, that an edit reads
+NO_EDITS = table_of("taxonomy_edits", [])
 USERS = {"decisions": "decision", "class_roots": "class root", "overrides": "override"}
 
 Row = dict[str, str]
@@ -106,12 +108,11 @@ class Taxonomy:
         """
         faults = []
         for edit in edits:
-            earlier = deepcopy(self.state)
-            try:
-                getattr(self, f"_{edit.action}")(edit)
-            except InvalidData as fault:
-                faults.append(f"{edit.place}: {fault}" if edit.place else str(fault))
-            self._note(earlier, edit.action, edit.into)
+            with self._recorded(edit.action, edit.into):
+                try:
+                    getattr(self, f"_{edit.action}")(edit)
+                except InvalidData as fault:
+                    faults.append(f"{edit.place}: {fault}" if edit.place else str(fault))
         if not faults:  # only now: a class gets another parent row by row
             faults = [fault for _, fault in tree_faults(kinds_of(self.table).items(), self.levels)]
         if faults:
@@ -131,7 +132,7 @@ class Taxonomy:
             InvalidData: the taxonomy itself was changed since, or a supercategory that would go is
                 in use, or one that a decision would get back is gone.
         """
-        earlier, names, stays = deepcopy(self.state), self._names(), list[str]()
+        names, stays = self._names(), list[str]()
         found, later = Identities(entries[: entry.number]), entries[entry.number :]
         then = dict(found.now)
         for one in later:
@@ -150,19 +151,18 @@ class Taxonomy:
                 stays.append(f"{decision.key}: the decision before is not in the file any more")
                 continue
             restored[place], self.undone[place] = old, decision.id
-        for row in reversed(entry.cells):
-            if row["table"] != "taxonomy":
-                stays += self._put_back(row, now_of)
-        self._note(earlier, "undo")
+        with self._recorded("undo"):
+            for row in reversed(entry.cells):
+                if row["table"] != "taxonomy":
+                    stays += self._put_back(row, now_of)
         recorded = [cell for one in later for cell in one.cells]
         edited = _classes(c["before"] for c in recorded if c["column"] == "kind" and c["after"])
         for key, cells in _rows_of(entry.cells):
-            earlier = deepcopy(self.state)
-            self._follow(self._put_back_row(key, cells, edited))
-            self._note(earlier, "undo")
-        earlier, kinds = deepcopy(self.state), kinds_of(self.table)
-        self._follow({name: (name, kinds[name]) for name in kinds.keys() - names})
-        self._note(earlier, "undo")
+            with self._recorded("undo"):
+                self._follow(self._put_back_row(key, cells, edited))
+        kinds = kinds_of(self.table)
+        with self._recorded("undo"):
+            self._follow({name: (name, kinds[name]) for name in kinds.keys() - names})
         found.edit(self.record, "redo" if entry.source == "undo" else "undo", entry.rows)
         present = found.names(kinds)
         for place, old in restored.items():  # last, since a name may be another's for a while
@@ -188,9 +188,7 @@ class Taxonomy:
         for row in self.rows:
             rows[row.key_type, row.key].append(row)
         return {
-            value: ValueHistory.of(
-                history, {row.id for row in history if row.place in heads}, names
-            )
+            value: ValueHistory(history, {row.id for row in history if row.place in heads}, names)
             for value, history in rows.items()
         }
 
@@ -445,12 +443,15 @@ class Taxonomy:
                 if name:
                     row |= {NAME: name, "kind": row["kind"] and kind}
 
-    def _note(self, earlier: State, action: str, into: str = "") -> None:
-        """Record each cell that differs; an added or removed row with all its cells.
+    @contextmanager
+    def _recorded(self, action: str, into: str = "") -> Iterator[None]:
+        """Record each cell that the block changes; an added or removed row with all its cells.
 
         A merged row has the name of the other one as its new name, a removed one has its number
         unless the rows are sorted.
         """
+        earlier = deepcopy(self.state)
+        yield
         first = [next(iter(row.values())).casefold() for row in self.before["taxonomy"].values()]
         for table in EDITED:
             old, new = earlier.get(table, {}), self.state.get(table, {})

@@ -9,7 +9,6 @@ followed a rename is not a separate step: an undo takes back the decision.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import pandas as pd
 
@@ -189,7 +188,7 @@ def _of_keys(
             near = nearest(key, {row.key for row in decided.rows()})
             raise InvalidData(f"decisions.csv has no decision on '{key}'{near}")
         heads = {head.id for head in decided.heads(*value)}
-        found.append((key, ValueHistory.of(decided.history(*value), heads, names)))
+        found.append((key, ValueHistory(decided.history(*value), heads, names)))
     return found
 
 
@@ -200,13 +199,7 @@ class ValueHistory:
     redo that restored it. What a head repeats, directly or not, is in force with it.
     """
 
-    def __init__(self, rows: Sequence[Decision], heads: Collection[str]) -> None:
-        self.heads = list({row.id: row for row in rows if row.id in heads}.values())
-        self._named = row_names(rows)
-        self._repeated: dict[str, list[Decision]] = {}
-
-    @classmethod
-    def of(cls, rows: Sequence[Decision], heads: Collection[str], names: Names) -> Self:
+    def __init__(self, rows: Sequence[Decision], heads: Collection[str], names: Names) -> None:
         """Take rows and the ids of the heads; ``names`` are those of ``Identities.names``."""
         present = [
             replace(row, supercategory=name, kind=row.kind and kind)
@@ -214,7 +207,9 @@ class ValueHistory:
             for by_name in [names.get(row.supercategory, (row.supercategory, row.kind))]
             for name, kind in [names.get(row.id, by_name)]
         ]
-        return cls(present, heads)
+        self.heads = list({row.id: row for row in present if row.id in heads}.values())
+        self._named = row_names(present)
+        self._repeated: dict[str, list[Decision]] = {}
 
     def standing_for(self, decision: Decision) -> list[Decision]:
         """Return the heads that are a decision or repeat it."""

@@ -118,12 +118,8 @@ def read_values(
             shown = followed(base.heads, value.history) if value else ()
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
-            row_now = _moved_by_edits(_without_old_kind(row, base, value), base, value)
-            row_now = _with_new_name(row_now, value, kinds, present or {})
-            if row_now["kind"] in (former_kinds or {}).get(row_now["supercategory"], ()):
-                cells = {**row_now.cells, "kind": kinds[row_now["supercategory"]]}
-                row_now = replace(row_now, cells=cells)
-            found = _read_decision(row_now, kinds)
+            names = kinds, present or {}, former_kinds or {}
+            found = _read_decision(_as_named_now(row, base, value, *names), kinds)
             if row["decision"].casefold() == "open" and value is not None:
                 # a row that was written from an undone first decision shows it; without a base,
                 # it was written from the present one
@@ -304,53 +300,43 @@ def _untouched(
     return replace(wanted, kind=kind, confirmed=True) if confirmed else wanted
 
 
-def _moved_by_edits(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
-    """Return a row that kept its supercategory with that to which edits moved the decision.
-
-    After a split, or a rename and an add, the old name is that of another supercategory.
-    """
-    shown, name = _shown(base, value), row["supercategory"]
-    if not (value and shown and name and name.casefold() == shown.supercategory.casefold()):
-        return row
-    return _as_edited(row, shown, value.history)
-
-
-def _as_edited(row: SheetRow, old: Decision, history: Sequence[Decision]) -> SheetRow:
-    """Return a row with the supercategory and kind that edits gave to a decision, if any did."""
-    (moved,) = followed([old.id], history)
-    now = next(one for one in history if one.id == moved)
-    cells = {"supercategory": now.supercategory, "kind": now.kind}
-    return row if now.id == old.id else replace(row, cells={**row.cells, **cells})
-
-
-def _with_new_name(
+def _as_named_now(
     row: SheetRow,
+    base: Base,
     value: Value | None,
     kinds: Mapping[str, str],
     present: Mapping[str, tuple[str, str]],
+    former_kinds: Mapping[str, Collection[str]],
 ) -> SheetRow:
-    """Return a row with the present name and kind of a supercategory that was edited since."""
-    name = row["supercategory"]
-    if value is None or (name in kinds and row["kind"] in ("", kinds[name])):
-        return row
-    if name not in kinds and name in present:
-        now_named, kind = present[name]
-        return replace(row, cells={**row.cells, "supercategory": now_named, "kind": kind})
-    named = (old for old in value.history if old.supercategory.casefold() == name.casefold())
-    edited = (_as_edited(row, old, value.history) for old in named)
-    return next((now for now in edited if now != row), row)
+    """Return a row with the present name and kind of a supercategory that was edited since.
 
+    A row that kept its supercategory has that to which edits moved the decision: after a split, or
+    a rename and an add, the old name is that of another supercategory. The kind that the sheet had
+    counts only with the supercategory that it had.
+    """
+    shown, name, kind = _shown(base, value), row["supercategory"], row["kind"]
+    was, history = cells_of(shown), value.history if value else ()
 
-def _without_old_kind(row: SheetRow, base: Base, value: Value | None) -> SheetRow:
-    """Return a row without the kind that the sheet had, if its supercategory is another now."""
-    was = cells_of(_shown(base, value))
-    kept = row["kind"].casefold() == was["kind"].casefold()
-    if (
-        not (row["decision"] and kept)
-        or row["supercategory"].casefold() == was["supercategory"].casefold()
-    ):
-        return row
-    return replace(row, cells={**row.cells, "kind": ""})
+    def edited(old: Decision) -> tuple[str, str]:
+        """Return the name and kind that edits gave to a decision; those of the row if none did."""
+        (ident,) = followed([old.id], history)
+        now = next(one for one in history if one.id == ident)
+        return (name, kind) if now.id == old.id else (now.supercategory, now.kind)
+
+    same = {column: row[column].casefold() == was[column].casefold() for column in EDITABLE}
+    if row["decision"] and same["kind"] and not same["supercategory"]:
+        kind = ""
+    if shown and name and name.casefold() == shown.supercategory.casefold():
+        name, kind = edited(shown)
+    if name not in kinds and name in present and value:
+        name, kind = present[name]
+    elif value and not (name in kinds and kind in ("", kinds[name])):
+        named = (old for old in history if old.supercategory.casefold() == name.casefold())
+        found = (now for now in map(edited, named) if now != (name, kind))
+        name, kind = next(found, (name, kind))
+    if kind in former_kinds.get(name, ()):
+        kind = kinds[name]
+    return replace(row, cells={**row.cells, "supercategory": name, "kind": kind})
 
 
 def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision | str | None":
@@ -364,11 +350,6 @@ def _read_decision(row: SheetRow, kinds: Mapping[str, str]) -> "WantedDecision |
         return row.fault("decision", f"one of {', '.join(DECISIONS)}", DECISIONS)
     if decision == "drop":
         return WantedDecision(decision, "", "", row["note"])
-    return _read_place(row, decision, kinds)
-
-
-def _read_place(row: SheetRow, decision: str, kinds: Mapping[str, str]) -> "WantedDecision | str":
-    """Return the supercategory and kind of a row; they may be empty with ``unsure``."""
     kind = row["kind"].casefold()
     known = {one.casefold(): one for one in kinds_to_choose(kinds.values()) if one}
     if kind and kind not in known:
