@@ -83,7 +83,15 @@ def clean_values(
         ``values``, ``landmark_values``, ``clean_dropped``. A landmark is dropped as
         ``only_deprecated``, ``only_irrelevant`` or (single-only) ``several_values``.
     """
-    statements = _one_spelling(instance_of).sort_values([*BY_LANDMARK, "order"], kind="stable")
+    # Single blanks everywhere, and one label for each class id (the first in the alphabet).
+    single = {name: single_blanks_all(instance_of[name]) for name in ("instance_of", "class_id")}
+    table = instance_of.assign(**single)
+    named = table[(table["class_id"] != "") & (table["instance_of"] != "")]
+    label_of = named.groupby("class_id")["instance_of"].min().to_dict()
+    pairs = zip(table["class_id"], table["instance_of"], strict=True)
+    one = [label_of.get(class_id, label) or class_id for class_id, label in pairs]
+    table = table.assign(instance_of=pd.Series(one, index=table.index, dtype="str"))
+    statements = table.sort_values([*BY_LANDMARK, "order"], kind="stable")
     # the preferred statements of a landmark, else its normal ones; never deprecated ones
     usable = statements[statements["rank"] != "deprecated"]
     preferred = usable["rank"] == "preferred"
@@ -103,8 +111,8 @@ def clean_values(
     if options.policy == "first-best":
         chosen = chosen.drop_duplicates(BY_LANDMARK)
     elif options.policy == "single-only":  # it counts the irrelevant ones as values, too
-        single = distinct[~distinct.duplicated(BY_LANDMARK, keep=False)]
-        chosen = chosen[_landmarks(chosen).isin(_landmarks(single))]
+        alone = distinct[~distinct.duplicated(BY_LANDMARK, keep=False)]
+        chosen = chosen[_landmarks(chosen).isin(_landmarks(alone))]
     only_irrelevant = _dropped(best, relevant, "only_irrelevant")
     dropped = pd.concat(
         [
@@ -141,18 +149,6 @@ def value_keys(table: pd.DataFrame) -> "pd.Series[str]":
         ['Q16970', 'pub']
     """
     return table["class_id"].where(table["class_id"] != "", table["instance_of"]).astype("str")
-
-
-def _one_spelling(instance_of: pd.DataFrame) -> pd.DataFrame:
-    """Single blanks everywhere, and one label for each class id (the first in the alphabet)."""
-    labels = single_blanks_all(instance_of["instance_of"])
-    class_ids = single_blanks_all(instance_of["class_id"])
-    table = instance_of.assign(instance_of=labels, class_id=class_ids)
-    named = table[(table["class_id"] != "") & (table["instance_of"] != "")]
-    label_of = named.groupby("class_id")["instance_of"].min().to_dict()
-    pairs = zip(table["class_id"], table["instance_of"], strict=True)
-    one = [label_of.get(class_id, label) or class_id for class_id, label in pairs]
-    return table.assign(instance_of=pd.Series(one, index=table.index, dtype="str"))
 
 
 def _first_of_each_value(statements: pd.DataFrame) -> pd.DataFrame:

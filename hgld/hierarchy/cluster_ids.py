@@ -51,7 +51,7 @@ def keep_ids(
     keys: Sequence[str],
     labels: np.ndarray,
     before: Before,
-    anchor_of: Mapping[str, str] | None = None,
+    anchor_of: Mapping[str, str],
 ) -> np.ndarray:
     """The id of each value's cluster (N,); labels that match nothing get new ids in their order.
 
@@ -65,10 +65,9 @@ def keep_ids(
 
     Example:
         >>> before = Before({"a": 3, "b": 3, "c": 7}, free=8)
-        >>> keep_ids(["a", "b", "c", "d"], np.array([1, 1, 0, 2]), before).tolist()
+        >>> keep_ids(["a", "b", "c", "d"], np.array([1, 1, 0, 2]), before, {}).tolist()
         [3, 3, 7, 8]
     """
-    anchor_of = anchor_of or {}
     kept = {  # of clusters around anchors that were anchors before
         int(label): before.ids[key]
         for key, label in zip(keys, labels, strict=True)
@@ -80,26 +79,17 @@ def keep_ids(
         for key, label in zip(keys, labels, strict=True)
         if key in before.ids and key not in anchor_of and int(label) not in own
     ]
-    kept |= _match([p for p in pairs if p[1] not in kept.values()])
+    pairs = [pair for pair in pairs if pair[1] not in kept.values()]
+    if pairs:  # the old id of most overlap, if that is at least one half
+        fresh, old = (sorted(set(side)) for side in zip(*pairs, strict=True))
+        counts = _count(pairs, fresh, old)
+        union = counts.sum(axis=1, keepdims=True) + counts.sum(axis=0, keepdims=True) - counts
+        jaccard = np.where(2 * counts >= union, counts / union, 0)
+        matches = zip(*linear_sum_assignment(jaccard, maximize=True), strict=True)
+        kept |= {fresh[row]: old[column] for row, column in matches if jaccard[row, column]}
     new = (label for label in range(int(labels.max(initial=-1)) + 1) if label not in kept)
     kept |= {label: before.free + i for i, label in enumerate(new)}
     return np.array([kept[int(label)] for label in labels], dtype=np.int64)
-
-
-def _match(pairs: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """New label -> old id of most overlap, where that is at least one half."""
-    if not pairs:
-        return {}
-    new, old = (sorted(set(side)) for side in zip(*pairs, strict=True))
-    counts = _count(pairs, new, old)
-    union = counts.sum(axis=1, keepdims=True) + counts.sum(axis=0, keepdims=True) - counts
-    jaccard = np.where(2 * counts >= union, counts / union, 0)  # one half or more
-    rows, columns = linear_sum_assignment(jaccard, maximize=True)
-    return {
-        new[row]: old[column]
-        for row, column in zip(rows, columns, strict=True)
-        if jaccard[row, column]
-    }
 
 
 def _count(pairs: Sequence[tuple[int, int]], new: list[int], old: list[int]) -> np.ndarray:

@@ -96,25 +96,23 @@ def explain(landmark: Row, tables: Tables, labels: Path, noun: str = "landmark")
         labels: the folder of decisions and overrides, to name their rows.
         noun: the source's word for a class.
     """
-    key = (landmark["split"], landmark["landmark_id"])
-    of = {name: _rows_of(key, table) for name, table in tables.items()}
+    of: dict[str, list[Row]] = {}
+    for name, table in tables.items():
+        if "landmark_id" in table:
+            rows = table[table["landmark_id"] == landmark["landmark_id"]]
+            if "split" in rows:  # label files hold one split and no column for it
+                rows = rows[rows["split"] == landmark["split"]]
+            of[name] = records(rows)
     text = f"{landmark['split']}:{landmark['landmark_id']} {landmark['name']}"
     first = Step(noun, f"{text}\n{landmark['commons_url']}", landmark)
     decided = Decided(tables["decisions"]) if "decisions" in tables else None
-    steps = [first, *_linked(of, tables, labels), *_scraped(of), *_cleaned(of)]
+    steps = [first, *_linked(of, tables, labels), *_scraped(of)]
+    steps += [Step("clean", f"dropped: {_because(r)}", r) for r in of.get("clean_dropped", ())]
     steps += _reviewed(of, tables, decided, labels, noun)
-    steps += _labelled(of, key)
+    steps += _labelled(of, landmark["split"])
     if decided is not None and not of.get("overrides"):
         steps += _outdated(of, decided)
     return steps
-
-
-def _rows_of(key: tuple[str, int], table: pd.DataFrame) -> list[Row]:
-    """The landmark's rows; label files hold one split and no column for it."""
-    if "landmark_id" not in table:
-        return []
-    rows = table[table["landmark_id"] == key[1]]
-    return records(rows[rows["split"] == key[0]] if "split" in rows else rows)
 
 
 def _linked(of: Mapping[str, Sequence[Row]], tables: Tables, labels: Path) -> Iterator[Step]:
@@ -184,16 +182,6 @@ def _short(value: Any) -> str:
     return str(shown or json.dumps(value))
 
 
-def _cleaned(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:
-    for row in of.get("clean_dropped", ()):
-        yield Step("clean", f"dropped: {_because(row)}", row)
-    rows = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
-    if rows:
-        values = "; ".join(map(_value, rows))
-        facts = {"values": [{k: row[k] for k in ("class_id", "instance_of")} for row in rows]}
-        yield Step("clean", f"goes by {values}", facts)
-
-
 def _reviewed(
     of: Mapping[str, Sequence[Row]],
     tables: Tables,
@@ -201,8 +189,11 @@ def _reviewed(
     labels: Path,
     noun: str,
 ) -> Iterator[Step]:
-    """Cluster, hint and decision of each value that counts; then the override."""
+    """The values that count; cluster, hint and decision of each; then the override."""
     values = sorted(of.get("landmark_values", ()), key=lambda row: row["order"])
+    if values:
+        facts = {"values": [{k: row[k] for k in ("class_id", "instance_of")} for row in values]}
+        yield Step("clean", f"goes by {'; '.join(map(_value, values))}", facts)
     for row in values:
         yield from _clustered(row, tables, noun)
         if decided is not None:
@@ -262,9 +253,9 @@ def _signed(row: Row) -> str:
     return f"\nby {row['who'] or 'somebody'}, {row['when'] or 'some day'}{why}"
 
 
-def _labelled(of: Mapping[str, Sequence[Row]], key: tuple[str, int]) -> Iterator[Step]:
+def _labelled(of: Mapping[str, Sequence[Row]], split: str) -> Iterator[Step]:
     lineage = of.get("lineage", ())
-    for row in () if lineage else of.get(f"{key[0]}_labels", ()):
+    for row in () if lineage else of.get(f"{split}_labels", ()):
         said = f" '{row['supercategory']}'" if row["supercategory"] else ""
         label = f"{row['hierarchical_label']} ({row['natural_or_human_made']})"
         yield Step("published", f"{label}{said}", row)

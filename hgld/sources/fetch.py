@@ -7,7 +7,7 @@ a tar to its wanted photos. Tars come last, since the CSVs define which photos a
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -15,7 +15,6 @@ from functools import lru_cache, partial
 from pathlib import Path, PurePosixPath
 from threading import Event
 from time import monotonic
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from hgld.artifacts import size_of_file
@@ -208,7 +207,14 @@ def _load_all(
     try:
         # copy the context, since the sink of notices is a context variable
         futures = [workers.submit(copy_context().run, work, stop) for work in works]
-        _raise_first(list(track(as_completed(futures), label, len(futures))))
+        done = list(track(as_completed(futures), label, len(futures)))
+        errors = [error for future in done if (error := future.exception())]
+        for error in errors:
+            if not isinstance(error, HgldError):
+                raise error
+        for kind in (InvalidData, Resumable, HgldError):  # what the user should fix first
+            if found := sorted({str(error) for error in errors if isinstance(error, kind)}):
+                raise kind(some_of(found, 5, "; "))
         return [result for future in futures if (result := future.result()) is not None]
     finally:
         stop.set()  # an interrupt ends the running downloads at their next block
@@ -406,15 +412,3 @@ def _place(url: str) -> PurePosixPath:
     if parts.scheme or path.is_absolute() or ".." in path.parts:
         return PurePosixPath(path.name)
     return path
-
-
-def _raise_first(done: "list[Future[Any]]") -> None:
-    """Raise one error that joins all failures of the kind that the user should fix first."""
-    errors = [error for future in done if (error := future.exception())]
-    for error in errors:
-        if not isinstance(error, HgldError):
-            raise error
-    for kind in (InvalidData, Resumable, HgldError):
-        found = sorted({str(error) for error in errors if isinstance(error, kind)})
-        if found:
-            raise kind(some_of(found, 5, "; "))

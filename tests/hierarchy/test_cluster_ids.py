@@ -27,7 +27,7 @@ def test_ids_tell_the_same_clusters_apart_and_new_ones_were_never_given(
     now: list[int], then: list[int]
 ) -> None:
     labels = relabelled(now)
-    ids = keep_ids(KEYS, labels, before_of(then))
+    ids = keep_ids(KEYS, labels, before_of(then), {})
     assert len(set(zip(labels.tolist(), ids.tolist(), strict=True))) == len(set(now))
     assert len(set(ids.tolist())) == len(set(now))
     known = {10 + label for label in then}
@@ -36,14 +36,14 @@ def test_ids_tell_the_same_clusters_apart_and_new_ones_were_never_given(
 
 @given(partitions)
 def test_the_same_clusters_keep_all_their_ids(labels: list[int]) -> None:
-    ids = keep_ids(KEYS, relabelled(labels), before_of(labels))
+    ids = keep_ids(KEYS, relabelled(labels), before_of(labels), {})
     assert ids.tolist() == [10 + label for label in labels]
 
 
 @given(partitions, partitions)
 def test_no_other_matching_keeps_more_of_the_overlap(now: list[int], then: list[int]) -> None:
     labels = relabelled(now)
-    ids = keep_ids(KEYS, labels, before_of(then))
+    ids = keep_ids(KEYS, labels, before_of(then), {})
     old = [10 + label for label in then]
     overlap = {
         (new, i): np.mean([a == new and b == i for a, b in zip(labels, old, strict=True)])
@@ -64,7 +64,8 @@ def test_no_other_matching_keeps_more_of_the_overlap(now: list[int], then: list[
 
 def test_values_that_are_new_or_gone_do_not_count() -> None:
     before = Before({"a": 4, "gone": 4, "lost": 4, "b": 5}, 6)
-    assert keep_ids(["a", "b", "x", "y"], np.array([0, 1, 0, 0]), before).tolist() == [4, 5, 4, 4]
+    found = keep_ids(["a", "b", "x", "y"], np.array([0, 1, 0, 0]), before, {})
+    assert found.tolist() == [4, 5, 4, 4]
 
 
 def test_what_became_of_each_cluster_is_told() -> None:

@@ -88,7 +88,13 @@ def read_page(path: Path, row: str) -> SavedPage:
     if path.stat().st_size > LARGEST_PAGE:
         detail = f"{path.name} has more than {LARGEST_PAGE >> 20} MB"
         return SavedPage("", (from_name,), reason="not_a_page", detail=detail)
-    data = _as_utf8(path.read_bytes())
+    data = path.read_bytes()  # Commons sends UTF-8; programs that save pages may write another
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        data = data.decode("utf-16", "replace").encode()
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        data = data.decode("cp1252", "replace").encode()
     parser = html.HTMLParser(encoding="utf-8", remove_comments=True, huge_tree=True)
     page: html.HtmlElement | None = None
     with suppress(etree.ParserError, ValueError):  # empty, or not text at all
@@ -126,17 +132,6 @@ def read_page(path: Path, row: str) -> SavedPage:
         "" if language.startswith("en") else f"; the page is in '{language}', see scrape.html_row"
     )
     return missed(reason="no_p31", detail=f"{path.name} has no row '{row}'{hint}")
-
-
-def _as_utf8(data: bytes) -> bytes:
-    """The page in UTF-8, as Commons sends it; programs that save pages may write another."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace").encode()
-    try:
-        data.decode()
-        return data
-    except UnicodeDecodeError:
-        return data.decode("cp1252", "replace").encode()
 
 
 def _title(page: html.HtmlElement, data: bytes) -> str:

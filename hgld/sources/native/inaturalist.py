@@ -30,7 +30,12 @@ def read(source: Path, options: SourceOptions) -> Listing:
     """
     own = options.inaturalist
     files = [source / name for name in own.annotations]
-    documents = [_read_annotations(file) for file in files]
+    documents = [read_json(file, "the annotations of the data set") for file in files]
+    for file, document in zip(files, documents, strict=True):
+        if not isinstance(document, dict) or not {"images", "categories"} <= document.keys():
+            raise InvalidData(
+                f"{file}: expected a JSON object with images and categories; get it again"
+            )
     levels = (*ABOVE[own.levels], "species")
     classes = _classes(documents[0], files[0], levels)
     lists = {own.train_list: "train", own.test_list: "evaluation"}
@@ -51,15 +56,6 @@ def read(source: Path, options: SourceOptions) -> Listing:
     credit = pd.concat(map(_credit_of, documents, files))
     credit = credit[~credit.index.duplicated()]
     return Listing(images.join(credit, on="path"), classes, levels)
-
-
-def _read_annotations(path: Path) -> dict[str, Any]:
-    document = read_json(path, "the annotations of the data set")
-    if not isinstance(document, dict) or not {"images", "categories"} <= document.keys():
-        raise InvalidData(
-            f"{path}: expected a JSON object with images and categories; get it again"
-        )
-    return document
 
 
 def _classes(document: dict[str, Any], path: Path, levels: tuple[str, ...]) -> pd.DataFrame:

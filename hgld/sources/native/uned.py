@@ -13,6 +13,7 @@ of training, validation and test are kept apart, since each counts from 0.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -56,29 +57,25 @@ def _read_domain(source: Path, domain: str) -> Iterator[dict[str, object]]:
             continue
         side = "test" if name == "index" else name  # both have the same classes
         start = MOST * (len(SIDES) * DOMAINS.index(domain) + SIDES.index(side))
-        for number, (path, class_id) in enumerate(_entries(source / file), start=1):
+        entries = read_json(source / file, "a list of the photos of a split")
+        if not isinstance(entries, list) or not entries:
+            raise InvalidData(
+                f"{source / file}: no list of photos; expected one for each split; get it again"
+            )
+        for number, entry in enumerate(entries, start=1):
+            path: Any = entry.get("path") if isinstance(entry, dict) else None
+            class_id: Any = entry.get("class_id") if isinstance(entry, dict) else None
+            if isinstance(class_id, list):  # the first one, if it has several
+                class_id = next(iter(class_id), None)
+            is_path = isinstance(path, str) and path and ".." not in Path(path).parts
+            if not is_path or type(class_id) is not int or not 0 <= class_id < MOST:
+                raise InvalidData(
+                    f"{source / file} entry {number}: {str(entry)[:60]}; expected a path below "
+                    f"images/ and a class_id from 0 to {MOST - 1:,}; get it again"
+                )
             yield {
                 "path": f"{photos}/{path.removeprefix('images/')}",
                 "split": split, "file": file, "line": number,
                 "landmark_id": start + class_id,
                 "domain": domain, "class": f"{domain} {side} {class_id}",
             }  # fmt: skip
-
-
-def _entries(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield path and class of each entry; the first one, if it has several."""
-    entries = read_json(path, "a list of the photos of a split")
-    if not isinstance(entries, list) or not entries:
-        raise InvalidData(f"{path}: no list of photos; expected one for each split; get it again")
-    for number, entry in enumerate(entries, start=1):
-        image = entry.get("path") if isinstance(entry, dict) else None
-        found = entry.get("class_id") if isinstance(entry, dict) else None
-        found = found[0] if isinstance(found, list) and found else found
-        is_class = type(found) is int and 0 <= found < MOST
-        if not isinstance(image, str) or not image or ".." in Path(image).parts or not is_class:
-            raise InvalidData(
-                f"{path} entry {number}: {str(entry)[:60]}; expected a path below images/ and a "
-                f"class_id from 0 to {MOST - 1:,}; get it again"
-            )
-        assert isinstance(found, int)
-        yield image, found
