@@ -113,7 +113,16 @@ def _read_paths(texts: "pd.Series[str]") -> tuple[tuple[str, ...], pa.Array]:
     for first in range(0, len(texts), PART):  # few paths at a time are objects of Python
         names: list[str] = []
         for row, text in enumerate(texts.iloc[first : first + PART].tolist(), first):
-            path = _read_path(text, row)
+            try:
+                path = _DECODER.decode(text)
+            except ValueError:
+                path = None
+            named = isinstance(path, dict) and all(v and isinstance(v, str) for v in path.values())
+            if not (named and path):
+                raise InvalidData(
+                    f"hierarchy.csv row {row + 2}: path is {text!r}; expected a JSON object of "
+                    "level names and classes, coarse to fine"
+                )
             kind[row] = kinds.setdefault(tuple(path), len(kinds))
             names += path.values()
         parts.append(pa.array(names, pa.large_string()))
@@ -126,20 +135,3 @@ def _read_paths(texts: "pd.Series[str]") -> tuple[tuple[str, ...], pa.Array]:
             f"{', '.join(levels[usual])} as in row {right + 2}"
         )
     return levels[0], pa.concat_arrays(parts)
-
-
-def _read_path(text: str, row: int) -> dict[str, str]:
-    try:
-        path = _DECODER.decode(text)
-    except ValueError:
-        path = None
-    if (
-        not isinstance(path, dict)
-        or not path
-        or not all(v and isinstance(v, str) for v in path.values())
-    ):
-        raise InvalidData(
-            f"hierarchy.csv row {row + 2}: path is {text!r}; expected a JSON object of level "
-            "names and classes, coarse to fine"
-        )
-    return path

@@ -38,13 +38,11 @@ def read_sample(folder: Path | str, key: str) -> Sample:
         InvalidData: no sample matches (the nearest key is named), several match, or the bytes of
             its image were changed.
     """
-    found = _find_row(folder, key)
-    row = {str(name): value for name, value in found.to_dict().items()}
+    row = _find_row(folder, key)
     reader = FileReader(tar_folder(folder))
     jpeg = reader.read_image(row)
     size = row["json_size"]  # 0: shards of other programs may have no JSON
     text = reader.read(row["shard"], row["json_offset"], size) if size else b"{}"
-    reader.close()
     try:
         return Sample(row, json.loads(text), jpeg)
     except ValueError:
@@ -54,7 +52,7 @@ def read_sample(folder: Path | str, key: str) -> Sample:
         ) from None
 
 
-def _find_row(folder: Path | str, key: str) -> "pd.Series[Any]":
+def _find_row(folder: Path | str, key: str) -> dict[str, Any]:
     index = read_index(folder, columns=["key", "image_id", "shard"])
     found = index[index["key"] == key]
     found = index[index["image_id"] == key] if found.empty else found
@@ -72,7 +70,7 @@ def _find_row(folder: Path | str, key: str) -> "pd.Series[Any]":
         keys = ", ".join(found["key"])
         raise InvalidData(f"{folder}: the image id '{key}' has several samples; give a key: {keys}")
     rows = read_index(folder, [found["shard"].iloc[0]])
-    row: pd.Series[Any] = rows[rows["key"] == found["key"].iloc[0]].iloc[0]
+    row: dict[str, Any] = rows[rows["key"] == found["key"].iloc[0]].iloc[0].to_dict()
     return row
 
 

@@ -56,7 +56,7 @@ def decode_image(data: bytes | memoryview, name: Callable[[], str]) -> Image.Ima
 class FileReader:
     """Open files below one folder; beyond ``limit`` the one opened first is closed.
 
-    At a URL each read is a request.
+    All are closed with the last reference to the reader. At a URL each read is a request.
     """
 
     def __init__(self, folder: Path | str, limit: int = 512) -> None:
@@ -232,6 +232,5 @@ def read_image(folder: Path | str, row: "Mapping[str, Any] | pd.Series[Any]") ->
     """
     reader = FileReader(tar_folder(folder))
     data = reader.read_image(row)
-    reader.close()
     where = join_location(reader.folder, str(row["shard"]))
     return decode_image(data, lambda: f"{where}: key {row['key']}")

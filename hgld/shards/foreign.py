@@ -226,10 +226,8 @@ def index_shards(
     given = None if hierarchy is None else Path(hierarchy)
     paths = read_hierarchy(given) if given else {}
     rules = SampleRules((*levels,), last_dot, skip_unlabelled, skip_damaged, paths)
-    reader = FileReader(folder)
     watched = track(tars, "Indexing shards", len(tars))
-    rows = [row for tar in watched for row in describe_tar(tar, reader, rules)]
-    reader.close()
+    rows = [row for tar in watched for row in describe_tar(tar, rules)]
     labelled = [row for row in rows if row["path"]]
     if not rows:
         raise InvalidData(f"{folder}: its tars hold no sample; expected images with their classes")
@@ -368,12 +366,12 @@ def _find_tars(folder: Path) -> list[Path]:
     return tars
 
 
-def describe_tar(tar: Path, reader: FileReader, rules: SampleRules) -> Iterator[dict[str, Any]]:
+def describe_tar(tar: Path, rules: SampleRules) -> Iterator[dict[str, Any]]:
     """Yield the index columns of each sample of a tar, and the path of its class.
 
     Of a sample that is left out, whose path is "", there are shard, key, extent and reason.
     """
-    samples = list(_group(tar, rules))
+    samples, reader = list(_group(tar, rules)), FileReader(tar.parent)
     # Before a part of one is read, which has no image or no class.
     times = Counter(key for key, _ in samples)
     if twice := next((key for key in times if times[key] > 1), None):

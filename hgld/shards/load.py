@@ -333,6 +333,7 @@ class _BatchWorker:
         rows = batch.rows[self.part].copy()
         slot = 0 if self.ring is None else number % len(self.ring)
         images: Any = [None] * len(rows) if self.ring is None else self.ring[slot]
+        promised = () if self.ring is None else tuple(self.ring.shape[2:])
         # Seeded per image, so that the augmentation does not depend on workers or ranks.
         with torch.random.fork_rng(devices=[]):
             for place, row in enumerate(rows.tolist()):
@@ -342,8 +343,13 @@ class _BatchWorker:
                 seed = step_seed(self.plan.seed, batch.step, f"augmentation {at}")
                 torch.default_generator.manual_seed(seed)
                 rows[place], image = self._image(batch, at, jpegs.get(row))
-                if self.ring is not None:
-                    _require_promised(image, self.ring.shape[2:])
+                # The ring would round it to bytes, or repeat it to fill its slot.
+                if promised and (image.dtype, tuple(image.shape)) != (torch.uint8, promised):
+                    raise UsageError(
+                        f"the transform returned {image.dtype} of shape {tuple(image.shape)}; "
+                        f"image_shape {promised} promises torch.uint8 of this shape; correct one "
+                        "of the two"
+                    )
                 images[place] = image
             if (rows < 0).any():
                 blank = self._blank(batch, images)
@@ -379,15 +385,6 @@ class _BatchWorker:
         places = np.flatnonzero(batch.rows >= 0).tolist()
         others = (self._image(batch, at, None)[1] for at in places)
         return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
-
-
-def _require_promised(image: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse an image that the ring would round to bytes, or repeat to fill its slot."""
-    if image.dtype != torch.uint8 or image.shape != shape:
-        raise UsageError(
-            f"the transform returned {image.dtype} of shape {tuple(image.shape)}; image_shape "
-            f"{tuple(shape)} promises torch.uint8 of this shape; correct one of the two"
-        )
 
 
 def _row_numbers(numbers: Sequence[int] | np.ndarray, count: int) -> np.ndarray:

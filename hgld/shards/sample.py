@@ -121,17 +121,7 @@ def encode_image(data: bytes, encoding: Encoding, box: Box | None = None) -> Enc
         OutsidePhoto: nothing of the photo is in the box.
         Undecodable: the bytes cannot be decoded.
     """
-    note = read_note(data)
-    made = _encode(data, encoding, box)
-    if note is None:
-        return made
-    # the photo was resized before the export: its original size and the changes are restored
-    changes = note.changes if made.changes == "none" else f"{note.changes}, {made.changes}"
-    return replace(made, orig_width=note.width, orig_height=note.height, changes=changes)
-
-
-def _encode(data: bytes, encoding: Encoding, box: Box | None) -> Encoded:
-    size = jpeg_size(data)
+    note, size, made = read_note(data), jpeg_size(data), None
     if size is not None:
         require_size(size, len(data), "JPEG")
         if box is None and _keeps_size(size, encoding):
@@ -140,9 +130,15 @@ def _encode(data: bytes, encoding: Encoding, box: Box | None) -> Encoded:
             if headers.upright and (
                 not encoding.decode_all or is_sound_jpeg(data, headers) or is_whole_jpeg(data)
             ):
-                return Encoded(data, *size, *size, "none")
-    with decoding():
-        return _encode_by_pillow(data, encoding, box)
+                made = Encoded(data, *size, *size, "none")
+    if made is None:
+        with decoding():
+            made = _encode_by_pillow(data, encoding, box)
+    if note is None:
+        return made
+    # the photo was resized before the export: its original size and the changes are restored
+    changes = note.changes if made.changes == "none" else f"{note.changes}, {made.changes}"
+    return replace(made, orig_width=note.width, orig_height=note.height, changes=changes)
 
 
 def _keeps_size(size: tuple[int, int], encoding: Encoding) -> bool:

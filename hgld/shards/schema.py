@@ -109,9 +109,8 @@ def index_again(folder: Path) -> str:
         levels = rules.get("levels", manifest["levels"] if manifest["levels"] != [CLASS] else [])
         flags = [word for level in levels for word in ("--level", level)]
         flags += ["--hierarchy", str(folder / HIERARCHY)] * bool(rules.get("hierarchy"))
-        flags += ["--skip-unlabelled"] * bool(rules.get("skip_unlabelled"))
-        flags += ["--skip-damaged"] * bool(rules.get("skip_damaged"))
-        flags += ["--last-dot"] * bool(rules.get("last_dot"))
+        others = ("skip_unlabelled", "skip_damaged", "last_dot")
+        flags += [f"--{name.replace('_', '-')}" for name in others if rules.get(name)]
         command = shlex.join(["hgld", "shards", "index", str(folder), *flags])
         return f"make it again: `{command}`"
     except (HgldError, OSError, LookupError, TypeError, AttributeError):
@@ -183,8 +182,7 @@ class IndexCheck:
             )
         values = column.to_numpy()
         if int(values.min()) < least or int(values.max()) > most:
-            highest = np.asarray(most, np.uint64 if most > 0 else np.int64)
-            wrong = (values < least) | (values > highest)
+            wrong = (values < least) | (values > most)
             self._refuse(rows, name, wrong, f"{least} to {most}")
 
     def _refuse(self, rows: pd.DataFrame, name: str, wrong: np.ndarray, expected: str) -> None:

@@ -136,7 +136,10 @@ def is_intact(task: ShardTask) -> bool:
     # Equal stamps save reading the source.
     if note["files"] == files:
         return True
-    if note["source"] != _hash_source(task):
+    source, reader = sha256(), FileReader(task.source)
+    for path, offset, size in task.planned.read()[PLACE].itertuples(index=False):
+        source.update(reader.read(path, offset, size))
+    if note["source"] != source.hexdigest():
         return False
     # The same bytes with new stamps: record these, so that the source is read only once.
     _write_marker(task, rows, note | {"files": files})
@@ -150,15 +153,6 @@ def stamp_files(task: ShardTask) -> str:
         facts = (task.source / path).stat()
         stamp = [path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino]
         digest.update(json.dumps(stamp).encode())
-    return digest.hexdigest()
-
-
-def _hash_source(task: ShardTask) -> str:
-    """Hash of the bytes of the shard's images in the source."""
-    digest, reader = sha256(), FileReader(task.source)
-    for path, offset, size in task.planned.read()[PLACE].itertuples(index=False):
-        digest.update(reader.read(path, offset, size))
-    reader.close()
     return digest.hexdigest()
 
 
@@ -182,7 +176,6 @@ def _write_shard(task: ShardTask) -> None:
             else:
                 rows.append(_add_sample(shard, task, row, image))
         shard.finish()
-    reader.close()
     runs = len({row["run"] for row in rows})
     facts = shard.facts(task.file, task.planned.split, len(rows), runs)
     names = index_columns(len(task.levels))
@@ -325,7 +318,6 @@ def copy_samples(
             table, fact = _copy_shard(reader, samples, out / shard_name(str(split), i))
             tables.append(table)
             facts.append(fact)
-    reader.close()
     return pd.concat(tables, ignore_index=True), facts
 
 

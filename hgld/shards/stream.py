@@ -130,7 +130,15 @@ class HeldImages:
                 place = self._gaps[length].pop()
             else:
                 place, self._end = self._end, self._end + length
-            self._write(place, jpeg)
+            self._file.seek(place)
+            left = memoryview(jpeg)
+            try:
+                while left:  # a nearly full disk accepts only a part
+                    left = left[self._file.write(left) :]
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                raise _no_room(error) from None
             self._there[row] = place, len(jpeg)
 
     def take(self, row: int) -> bytes:
@@ -143,17 +151,6 @@ class HeldImages:
         self._gaps[_length_of(size)].append(place)
         self._file.seek(place)
         return self._file.read(size)
-
-    def _write(self, place: int, jpeg: bytes) -> None:
-        self._file.seek(place)
-        left = memoryview(jpeg)
-        try:
-            while left:  # a nearly full disk accepts only a part
-                left = left[self._file.write(left) :]
-        except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            raise _no_room(error) from None
 
 
 def _no_room(error: OSError) -> Resumable:

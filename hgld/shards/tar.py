@@ -160,7 +160,13 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
                 raise InvalidData(f"{path}: compressed; images are read in place, so unpack it")
             if kind < 0:
                 raise InvalidData(f"{path}: not a tar header at byte {position}; {AGAIN}")
-            name, offset = _name(header, records), position + BLOCK
+            text, offset = records.get(b"path"), position + BLOCK
+            if not text:  # with the prefix of the POSIX format, if there is one
+                text = header[:LONGEST_NAME].partition(b"\0")[0]
+                prefix = header[345:500].partition(b"\0")[0]
+                if prefix and header[257:263] == b"ustar\0":
+                    text = prefix + b"/" + text
+            name = text.decode("utf-8", "replace")
             if kind in FILES:
                 size = int(records.get(b"size", size))
             if size < 0:
@@ -283,15 +289,6 @@ def _walk(
         number += is_file
         at += BLOCK + size + -size % BLOCK
     return number, base + at, MORE
-
-
-def _name(header: bytes, records: dict[bytes, bytes]) -> str:
-    """The member's name, with the prefix of the POSIX format if there is one."""
-    name = records.get(b"path") or header[:LONGEST_NAME].partition(b"\0")[0]
-    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    if prefix and not records.get(b"path"):
-        name = prefix + b"/" + name
-    return name.decode("utf-8", "replace")
 
 
 def _read_records(data: bytes) -> dict[bytes, bytes] | None:

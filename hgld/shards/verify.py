@@ -7,7 +7,7 @@ again from the index and compared, and all files with SHA256SUMS.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,7 +108,18 @@ def verify_shard(
         first = f"; the first key cut off is {cut['key'].iloc[0]}" if len(cut) else ""
         raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {advice}")
     if hash_file(path) != shard["sha256"]:
-        raise InvalidData(f"{path}: {_find_damage(folder, rows)}; {advice}")
+        fault, reader = (
+            "the end of the archive was changed; its samples are whole",
+            FileReader(folder),
+        )
+        for row in rows.to_dict("records"):
+            if reader.crc32(row["shard"], row["extent_start"], row["extent_bytes"]) != row["crc32"]:
+                image = reader.read(row["shard"], row["offset"], row["size_bytes"])
+                harmed = sha256(image).hexdigest() != row["sha256"]
+                what = "the image" if harmed else "a header, the JSON or the class"
+                fault = f"{what} of key {row['key']} was changed"
+                break
+        raise InvalidData(f"{path}: {fault}; {advice}")
     if len(rows) != shard["samples"]:
         raise InvalidData(
             f"{path}: {len(rows)} samples in index.parquet, {shard['samples']} in manifest.json; "
@@ -116,35 +127,21 @@ def verify_shard(
         )
 
 
-def _find_damage(folder: Path, rows: pd.DataFrame) -> str:
-    """Describe which sample of a shard with a wrong hash is damaged, and which part of it."""
-    reader = FileReader(folder)
-    for row in rows.to_dict("records"):
-        if reader.crc32(row["shard"], row["extent_start"], row["extent_bytes"]) != row["crc32"]:
-            image = reader.read(row["shard"], row["offset"], row["size_bytes"])
-            harmed = sha256(image).hexdigest() != row["sha256"]
-            what = "the image" if harmed else "a header, the JSON or the class"
-            return f"{what} of key {row['key']} was changed"
-    return "the end of the archive was changed; its samples are whole"
-
-
 def _level_keys(tar: Path, levels: Sequence[str], exported: bool) -> tuple[str, ...]:
     """JSON keys of a sample's classes, coarse to fine; empty for the .cls member."""
     if exported:
         return (*(f"{key}_id" for key in level_keys(levels[:-1])), "label")
     if list(levels) == ["class"]:  # the word for the .cls member, and maybe a key
-        with closing(FileReader(tar.parent)) as reader, suppress(InvalidData):
-            next(describe_tar(tar, reader, SampleRules()), None)
+        with suppress(InvalidData):
+            next(describe_tar(tar, SampleRules()), None)
             return ()
     return tuple(levels)
 
 
 def _verify_rows(folder: Path, file: str, rows: pd.DataFrame, rules: SampleRules) -> pd.DataFrame:
     """Compare the index rows of a shard with its contents; return the class paths found."""
-    reader = FileReader(folder)
-    labelled = (row for row in describe_tar(folder / file, reader, rules) if row["path"])
+    labelled = (row for row in describe_tar(folder / file, rules) if row["path"])
     found = pd.DataFrame(labelled, columns=[*FOUND, "shard", "path"])
-    reader.close()
     if len(found) != len(rows):
         raise InvalidData(
             f"{folder / file}: {len(found)} samples, but {len(rows)} in index.parquet; "

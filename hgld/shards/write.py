@@ -209,7 +209,6 @@ def _scale(labelled: LabelledImages, source: Path, options: ExportOptions) -> fl
         except Undecodable:
             continue
         before, after = before + len(data), after + len(made.data)
-    reader.close()
     return after / before if before else 1.0
 
 
