@@ -19,6 +19,7 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from hgld.errors import InvalidData, UsageError
 from hgld.shards.image_table import MANY, PIECE, bounds_of_shards, pieces
@@ -361,8 +362,9 @@ def _plan_in_shards(
         taken = size >= options.images_per_class
         taken[longest] |= total < options.images_per_class
         groups = np.where(taken, groups, 0)
-    # The cap is on images of a class, which may be in many runs.
-    groups = _cap_runs(classes, groups, options)
+    if options.images_cap is not None:  # on images of a class, which may be in many runs
+        before = pd.Series(groups).groupby(classes).cumsum().to_numpy() - groups
+        groups = np.clip(options.images_cap // options.images_per_class - before, 0, groups)
     require_classes(groups, options, classes, count_groups(total, options))
     together = options.groups_per_batch
     parts = (together or options.lanes) // options.lanes  # of each lane
@@ -430,21 +432,6 @@ def _deal_shards(
     """Shuffle the shards and deal them to the lanes in turn; (S,) lane and (S,) turn."""
     turn = random.permutation(int(samples.shards.max()) + 1)
     return turn % options.lanes, turn
-
-
-def _cap_runs(classes: np.ndarray, groups: np.ndarray, options: BatchOptions) -> np.ndarray:
-    """Number of groups of each run, cut so that no class exceeds ``images_cap``."""
-    if options.images_cap is None:
-        return groups
-    order = np.argsort(classes, kind="stable")
-    total = np.cumsum(groups[order])
-    begins = np.r_[True, classes[order][1:] != classes[order][:-1]]
-    before_class = np.maximum.accumulate(np.where(begins, total - groups[order], 0))
-    before = total - groups[order] - before_class
-    capped = np.empty_like(groups)
-    room = options.images_cap // options.images_per_class - before
-    capped[order] = np.clip(room, 0, groups[order])
-    return capped
 
 
 @dataclass(frozen=True)

@@ -36,18 +36,22 @@ class Classes:
     landmarks: pd.DataFrame
     table: pd.DataFrame
 
-    def find(self, split: str, landmark_ids: np.ndarray) -> np.ndarray:
-        """Rows of ``landmarks`` for ids of a split; -1 for those without one.
+    def find(self, images: pd.DataFrame) -> np.ndarray:
+        """Rows of ``landmarks`` for images by split and landmark_id; -1 for those without one.
 
         Example:
             >>> classes = number_classes(
             ...     pd.DataFrame({"split": "index", "landmark_id": [7], "path": ['{"kind": "a"}']})
             ... )
-            >>> classes.find("test", np.array([7, 8])).tolist()
+            >>> classes.find(pd.DataFrame({"split": "test", "landmark_id": [7, 8]})).tolist()
             [0, -1]
         """
-        ids, rows = self._spaces.get(SPACE_OF_SPLIT.get(split), (pd.Index([]), np.empty(0, int)))
-        return np.asarray(np.r_[rows, -1][ids.get_indexer(pd.Index(landmark_ids))])
+        rows, wanted = np.full(len(images), -1), images["landmark_id"].to_numpy()
+        nowhere = pd.Index([]), np.empty(0, int)
+        for split, places in images.groupby("split").indices.items():
+            ids, found = self._spaces.get(SPACE_OF_SPLIT.get(str(split)), nowhere)
+            rows[places] = np.r_[found, -1][ids.get_indexer(pd.Index(wanted[places]))]
+        return rows
 
     @cached_property
     def _spaces(self) -> dict[str | None, tuple["pd.Index[Any]", np.ndarray]]:
@@ -98,11 +102,7 @@ def label_images(images: pd.DataFrame, classes: Classes) -> pd.DataFrame:
     Returns:
         The images, in their order, with level_1 .. level_L and name_1 .. name_L.
     """
-    rows = np.full(len(images), -1)
-    for split, places in images.groupby("split").indices.items():
-        ids = images["landmark_id"].to_numpy()[places]
-        rows[places] = classes.find(str(split), ids)
-    found = classes.landmarks.drop(columns=["split", "landmark_id"]).reindex(rows)
+    found = classes.landmarks.drop(columns=["split", "landmark_id"]).reindex(classes.find(images))
     return pd.concat([images.reset_index(drop=True), found.reset_index(drop=True)], axis=1)
 
 

@@ -156,9 +156,8 @@ def label_in_parts(
             for image_id in rows.loc[rows["image_id"].isin(list(strange)), "image_id"]:
                 strange.pop(image_id, None)
             allowed, left_out = split_permitted(rows, why, licenses)
-            found = np.full(len(rows), -1, np.int32)
+            found = classes.find(rows).astype(np.int32)
             for split, places in rows.groupby("split").indices.items():
-                found[places] = classes.find(split, rows["landmark_id"].to_numpy()[places])
                 first = bounds.get(split, slice(at + int(places[0]), 0)).start
                 bounds[split] = slice(first, at + int(places[-1]) + 1)
             found[left_out.index] = -1

@@ -72,11 +72,6 @@ class ShardTask:
         return self.state / f"{self.file}.arrow"
 
     @property
-    def location(self) -> str:
-        """Path or URL of the shard."""
-        return join_location(self.url or self.out, self.file)
-
-    @property
     def holds(self) -> str:
         """Identity that seals the marker: the hash of the input and the shard's name."""
         return f"{self.made_from} {self.file}"
@@ -112,8 +107,9 @@ def write_or_keep(task: ShardTask) -> Path:
             if error.errno not in DISK_FULL:
                 raise
             raise Resumable(
-                f"{task.location}: no space left for it ({error.strerror}); finished "
-                "shards are kept, make room and run the same command again"
+                f"{join_location(task.url or task.out, task.file)}: no space left for it "
+                f"({error.strerror}); finished shards are kept, make room and run the same command "
+                "again"
             ) from None
     return task.marker
 

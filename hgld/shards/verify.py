@@ -23,16 +23,13 @@ from hgld.shards.foreign import SampleRules, describe_tar, number_rows
 from hgld.shards.index import local_copy, read_index, read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
-from hgld.shards.schema import HIERARCHY, IMAGE_CRC32, RULES, index_again, level_columns
+from hgld.shards.schema import HIERARCHY, RULES, index_again, index_columns, level_columns
 from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors
 from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
 
-FOUND = [  # columns that can be read from the shard itself
-    *("key", "image_id", "split", "landmark_id", "offset", "size_bytes", "json_offset"),
-    *("json_size", "sha256", "width", "height", *CREDITS),
-    *("extent_start", "extent_bytes", "crc32", IMAGE_CRC32),
-]
+# columns that can be read from the shard itself
+FOUND = [name for name in index_columns(0) if name not in ("shard", "run")]
 PLACE = ["split", "shard", "offset"]
 REWRITE = "run export again"  # it writes only the damaged shards
 RESTORE = "restore the shard, or run `hgld shards index` again if the change was intended"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from hgld.config import RunOptions, TrainOptions
@@ -24,7 +25,7 @@ from hgld.model.devices import PRECISIONS, autocast, is_short_of_memory
 from hgld.ranking.memory import MemoryBank
 from hgld.ranking.multistage import backward_in_parts
 from hgld.tasks import say
-from hgld.train.ranks import ALONE, Ranks, counts_batches
+from hgld.train.ranks import ALONE, Ranks
 
 Part = Literal["backbone", "head", "proxies"]
 MOMENTUM = 0.9
@@ -143,7 +144,9 @@ class Learner:
         self.device = weight.device
         whole = options.classes_per_batch * options.images_per_class
         part = min(options.micro_batch or whole, whole // ranks.size)
-        if part < whole and ranks.leads and counts_batches(model):
+        # batch-norm whose statistics are those of the images that it gets
+        counts = any(isinstance(m, _BatchNorm) and m.training for m in model.modules())
+        if part < whole and ranks.leads and counts:
             say(
                 f"batch-norm is not frozen: it takes its statistics from {part} images at a time, "
                 f"so a batch of {whole} at once, by one process, would train another model"

@@ -33,6 +33,7 @@ from hgld.train.objective import build_loss
 from hgld.train.preconditions import require_starts
 from hgld.train.ranks import Ranks, current, give_orders, take_orders
 from hgld.train.runs import (
+    BAD_BATCH,
     UNDECODABLE,
     Checkpoints,
     Pace,
@@ -115,7 +116,11 @@ def _open_runs(
 ) -> list[str]:
     """Names of the models to train, once all of them are known to be trainable."""
     current().device(options.device)
-    RunFolder.report_others(out, models, "train.only" if options.only else "train.runs")
+    if others := {path.name for path in out.glob("[!.]*/") if path.is_dir()} - models.keys():
+        say(
+            f"{out.name}/: not in {'train.only' if options.only else 'train.runs'}, left as they "
+            f"are: {', '.join(sorted(others))}; delete what you do not need"
+        )
     folders = {name: model.folder for name, model in models.items()}
     names: list[str] = []
     for name, folder in folders.items():  # a run comes behind the one that it starts from
@@ -201,7 +206,9 @@ def _train(
         stop_requests() as ask,
         closing(loader.load(steps)) as batches,
     ):
-        for step in track(steps, folder.describe(), run.steps, start):
+        label = f"Training {folder.path.name}"
+        label += f" from {folder.start.name}" if folder.start else ""
+        for step in track(steps, label, run.steps, start):
             began = perf_counter()
             batch = _next_batch(batches, damaged, ranks)
             images = batch.planned.rows  # (B,) of all ranks
@@ -221,12 +228,12 @@ def _train(
             except NotANumber as found:
                 if ranks.leads:
                     kept = {"step": done, "keys": data.keys(rows.tolist())}
-                    Json(folder.bad_batch.name).write(kept, folder.bad_batch)
+                    Json(BAD_BATCH).write(kept, folder.path / BAD_BATCH)
                 raise ranks.told(
                     HgldError(
                         f"training {folder.path.name}: the loss of step {done} is {found}; the "
-                        f"keys of its {len(rows)} images are in {folder.bad_batch}; lower the "
-                        "learning rates (lr, head_lr, proxy_lr)"
+                        f"keys of its {len(rows)} images are in {folder.path / BAD_BATCH}; lower "
+                        "the learning rates (lr, head_lr, proxy_lr)"
                     )
                 ) from None
 

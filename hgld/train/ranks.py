@@ -21,7 +21,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hgld.errors import HgldError, Resumable, UsageError
@@ -156,11 +155,6 @@ class Ranks:
 
 ALONE = Ranks()
 _current = ALONE
-
-
-def counts_batches(model: nn.Module) -> bool:
-    """Whether batch-norm is not frozen, so that its statistics are those of the images it gets."""
-    return any(isinstance(m, _BatchNorm) and m.training for m in model.modules())
 
 
 def current() -> Ranks:

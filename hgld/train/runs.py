@@ -15,7 +15,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +42,7 @@ from hgld.tasks import say
 
 TRAIN_AGAIN = "delete the run's folder and train again"
 TIMINGS, CHECKPOINT = ".timings.jsonl", ".checkpoint.pt"
-BAD_BATCH = "bad_batch.json"
+BAD_BATCH = "bad_batch.json"  # keys of a batch whose loss is nan or infinite
 CURVES, PARTS = ".tensorboard", ("data", "model", "loss", "optimizer")
 FILES = (LOSSES, TIMINGS, CHECKPOINT, CONFIG, WEIGHTS, BAD_BATCH, CURVES)  # all files of a run
 UNDECODABLE = "undecodable"  # key of a checkpoint's damaged images
@@ -109,20 +109,6 @@ class RunFolder:
     count_whole: Callable[[Collection[str | int]], int] = len
     weights: str = ""
     start: Path | None = None
-
-    @staticmethod
-    def report_others(out: Path, names: Iterable[str], option: str = "train.runs") -> None:
-        """Report folders of models that the option does not name; they are not touched."""
-        others = {path.name for path in out.glob("[!.]*/") if path.is_dir()} - set(names)
-        if others:
-            say(
-                f"{out.name}/: not in {option}, left as they are: {', '.join(sorted(others))}; "
-                "delete what you do not need"
-            )
-
-    def describe(self) -> str:
-        """Label of its progress: the run, and the model that it starts from."""
-        return f"Training {self.path.name}" + (f" from {self.start.name}" if self.start else "")
 
     @property
     def has_checkpoint(self) -> bool:
@@ -206,11 +192,6 @@ class RunFolder:
         steps = [found for found in lines if found.get("step") in range(after + 1, until + 1)]
         parts = {part: sum(found.get(f"{part}_s", 0.0) for found in steps) for part in PARTS}
         return {**parts, "all": sum(parts.values())}
-
-    @property
-    def bad_batch(self) -> Path:
-        """Path for the keys of a batch whose loss is nan or infinite."""
-        return self.path / BAD_BATCH
 
 
 def _remove(path: Path) -> None:
