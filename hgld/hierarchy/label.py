@@ -66,24 +66,8 @@ def build_labels(
             of another name; all of them, with rows.
     """
     kinds, decided = kinds_of(taxonomy), Decided(decisions)
-    # Only what is in force is checked: history may name supercategories that are gone. A decision
-    # on a label is history, too, if all values of that label go by their class ids.
-    path = context.labels / ARTIFACTS["decisions"].file
-    in_use = {d.place for d in decided.of_values(landmark_values) if d}
-    labels = set(landmark_values["instance_of"])
-    faults = [
-        f"row {row_in_file(path, d.place)}: {fault}"
-        for d in decided.all()
-        if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
-        if (fault := fault_of_decision(d, kinds))
-    ]
-    require_no_faults(path, faults)
-    names = None
-    if context.source.kind not in ("gldv2", "toy"):  # of two classes of one name, each gets its id
-        shared = landmarks.duplicated(["split", "name"], keep=False)
-        with_id = landmarks["name"] + " (" + landmarks["landmark_id"].astype("str") + ")"
-        keys = zip(landmarks["split"], landmarks["landmark_id"], strict=True)
-        names = dict(zip(keys, landmarks["name"].mask(shared, with_id), strict=True))
+    _check_decisions(decided, landmark_values, kinds, context.labels / ARTIFACTS["decisions"].file)
+    names = None if context.source.kind in ("gldv2", "toy") else _unique_names(landmarks)
     _check_overrides(overrides, kinds, names, context.labels / ARTIFACTS["overrides"].file)
     # Cleaning keeps only what decisions need; the origin of a label is in the scraped table.
     origin = instance_of[[*BY_LANDMARK, "order", "item_id", "revision"]]
@@ -137,6 +121,24 @@ def build_labels(
     )
     hierarchy = hierarchy_of(lineage, context.levels, names)
     return train, index, hierarchy, lineage[columns_of("lineage")], dropped
+
+
+def _check_decisions(
+    decided: Decided, values: pd.DataFrame, kinds: Mapping[str, str], path: Path
+) -> None:
+    """Only what is in force is checked: history may name supercategories that are gone.
+
+    A decision on a label is history, too, where all values of that label go by their class ids.
+    """
+    in_use = {d.place for d in decided.of_values(values) if d}
+    labels = set(values["instance_of"])
+    faults = [
+        f"row {row_in_file(path, d.place)}: {fault}"
+        for d in decided.all()
+        if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
+        if (fault := fault_of_decision(d, kinds))
+    ]
+    require_no_faults(path, faults)
 
 
 def _check_overrides(
@@ -209,3 +211,11 @@ def _why_not(found: Sequence[tuple[Row, Decision | None]]) -> tuple[str, str]:
     if len({supercategory for _, supercategory in placed}) > 1:
         return "conflicting_values", "; ".join(f"{value}: {name}" for value, name in placed)
     return "", ""
+
+
+def _unique_names(landmarks: pd.DataFrame) -> dict[Key, str]:
+    """Names of the classes; of two classes of one name each gets its id, too."""
+    shared = landmarks.duplicated(["split", "name"], keep=False)
+    with_id = landmarks["name"] + " (" + landmarks["landmark_id"].astype("str") + ")"
+    keys = zip(landmarks["split"], landmarks["landmark_id"], strict=True)
+    return dict(zip(keys, landmarks["name"].mask(shared, with_id), strict=True))
