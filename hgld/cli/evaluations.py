@@ -236,9 +236,8 @@ def compare(
         read_measured(Path(text)) if text.endswith(".csv") else open_measured(text)
         for text in (a, b)
     )
-    sides = first, second
-    found = compare_measured(*sides, metric, by=by, seed=seed)
-    written = "" if out is None else _write_comparison(sides, found, rows, out)
+    found = compare_measured(first, second, metric, by=by, seed=seed)
+    written = "" if out is None else _write_comparison((first, second), found, rows, out)
     if as_json:
         print_json({"a": a, "b": b, **found.facts()})
     else:
@@ -327,18 +326,16 @@ def export(
     ranks = None if depth == "all" else int(depth)
     with progress("export"):
         measured = open_measured(place)
-        if form not in VECTOR_FORMATS:
-            found = export_lines(measured, form, ranks, at_least)
-            lines = (f"{line}\n" for line in found)
-            if out is None:
-                sys.stdout.writelines(lines)
-                return
-            with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
-                file.writelines(lines)
+        if form in VECTOR_FORMATS:
+            for path in write_vectors(measured, form, out or Path()):
+                typer.echo(path)
             return
-        paths = write_vectors(measured, form, out or Path())
-    for path in paths:
-        typer.echo(path)
+        lines = (f"{line}\n" for line in export_lines(measured, form, ranks, at_least))
+        if out is None:
+            sys.stdout.writelines(lines)
+            return
+        with atomic_path(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
 
 
 @app.command("score")
@@ -534,28 +531,19 @@ def duplicates(
     if page is not None:
         from hgld.report.rendering import PhotoRow, write_photo_rows  # imports matplotlib
 
-        pairs = [
-            PhotoRow(
-                f"cosine {row['cosine']:.4f}",
-                [
-                    (
-                        row["split"] if pair else f"trained on: {row['split']}",
-                        row["split"],
-                        row["image_id"],
-                    ),
-                    (row["evaluated_split"], row["evaluated_split"], row["evaluated_id"]),
-                ],
-            )
-            for row in shown
-        ]
+        role, pairs = "" if pair else "trained on: ", []
+        for row in shown:
+            trained = (role + row["split"], row["split"], row["image_id"])
+            evaluated = (row["evaluated_split"], row["evaluated_split"], row["evaluated_id"])
+            pairs.append(PhotoRow(f"cosine {row['cosine']:.4f}", [trained, evaluated]))
         title, lead = "Near-duplicates between splits", f"Pairs with a cosine of at least {cosine}."
         write_photo_rows(page, title, lead, pairs, open_photos(workspace))
     if as_json:
         print_json(found.to_dict("records"))
         return
     for row in shown:
-        evaluated = f"{row['evaluated_split']}/{row['evaluated_id']}"
-        typer.echo(f"{row['cosine']:.4f}  {evaluated}  =  {row['split']}/{row['image_id']}")
+        name = f"{row['evaluated_split']}/{row['evaluated_id']}"
+        typer.echo(f"{row['cosine']:.4f}  {name}  =  {row['split']}/{row['image_id']}")
     kind = f"{pair[1]} image" if pair else "evaluation image"
     compared = {*pair[1:]} or {*splits} - {*TRAINED}
     images = count_text(sum(len(splits[name][0]) for name in compared), kind)
@@ -652,7 +640,8 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     for row in found.differences:
         ends = f"{100 * row.low:+z.1f} to {100 * row.high:+z.1f}" + " *" * row.is_sure
         interval = "-" if math.isnan(row.low) else ends
-        numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{100 * row.difference:>+z8.1f}"
+        gain = "-" if math.isnan(row.difference) else f"{100 * row.difference:+z.1f}"
+        numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{gain:>8}"
         counts = f"{row.gained:,}/{row.lost:,}"
         p = "" if row.p is None else f"{'-' if math.isnan(row.p) else format(row.p, '.2g'):>8}"
         yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}{p}"

@@ -239,7 +239,8 @@ class EvaluateOptions(Options):
     def _names_fit(self) -> None:
         if self.protocol != "auto":
             raise ValueError(f"{self.protocol} is about photos; names query under protocol auto")
-        if wrong := [text for text in self.prompts if text.count("{}") != 1] or not self.prompts:
+        wrong = [text for text in self.prompts if text.count("{}") != 1]
+        if wrong or not self.prompts:
             raise ValueError(f"prompts: expected texts with one {{}} each, not {wrong}")
         for name, source in self.sources.items():
             if source.partition(":")[0] in ("run", "timm", "offline"):

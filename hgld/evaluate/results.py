@@ -19,6 +19,7 @@ from hgld.artifacts import (
     Folder,
     read_csv,
     read_header,
+    row_in_file,
 )
 from hgld.artifacts.ranking_file import RankingFile
 from hgld.bootstrap import name_classes
@@ -156,6 +157,13 @@ def read_measured(path: Path) -> MeasuredRun:
         raise InvalidData(f"{path}: holds no metric; `hgld evaluations measure --out` writes it")
     columns: dict[str, ColumnType] = dict.fromkeys(texts, "text")
     table = read_csv(path, columns | dict.fromkeys(metrics, "optional float"))
+    infinite = np.argwhere(np.isinf(table[[*metrics]].to_numpy()))
+    if len(infinite):
+        row, column = infinite[0]
+        raise InvalidData(
+            f"{path} row {row_in_file(path, int(row))}: {metrics[column]} is infinite; expected a "
+            "number, or an empty cell for a query without a value"
+        )
     twice = table["image_id"][table["image_id"].duplicated()]
     if len(twice):
         raise InvalidData(f"{path}: the image {twice.iloc[0]} is there twice")

@@ -280,12 +280,21 @@ def test_compare_of_equal_values_names_no_query(tmp_path: Path) -> None:
     assert "+0.0 to +0.0" in said and "gained most" not in said and "lost most" not in said
 
 
+def test_a_metric_without_any_value_has_no_difference(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("image_id,class,AP,NDCG\nx,p,,0.5\ny,q,,0.25\n")
+    said = hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "a.csv").out
+    assert next(line.split() for line in said.splitlines() if line.startswith("AP")) == [
+        *("AP", "-", "-", "-", "-", "0/0")
+    ]
+
+
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
         ("image_id,class\na,x\n", "holds no metric"),
         ("image_id,class,AP\na,x,1\na,x,0\n", "the image a is there twice"),
         ("image_id,class,AP\na,x,high\n", "row 2: AP is 'high'; expected a number"),
+        ("image_id,class,AP\na,x,1\nb,x,-inf\n", "row 3: AP is infinite; expected a number"),
         ("path,class,AP\na,x,1\n", "column 'image_id' is missing"),
     ],
 )

@@ -468,8 +468,11 @@ def test_what_is_no_embedding_is_refused(
 )
 def test_arrays_of_another_shape_are_refused(array: np.ndarray, found: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", array)
-    with pytest.raises(InvalidData, match=found):
-        read_given(tmp_path / "a.npy")
+    labels = np.zeros((len(array), 2), np.int64)
+    np.savez(tmp_path / "a.npz", vectors=array, labels=labels)
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(InvalidData, match=found):
+            read_given(tmp_path / name)
 
 
 def test_a_file_without_the_array_that_is_read_names_those_it_has(tmp_path: Path) -> None:

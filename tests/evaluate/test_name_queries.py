@@ -245,7 +245,14 @@ def test_a_network_of_a_file_and_given_vectors_embed_names_too(work: Path, tmp_p
         ({"models": {"m": "timm:resnet18"}}, "models.m: timm:resnet18 embeds no texts"),
         ({"models": {"m": "run:model"}}, "models.m: run:model embeds no texts"),
         ({}, "names need models that embed texts"),
-        ({"models": {"m": "open_clip:a/b"}, "prompts": ["a photo"]}, "prompts: expected texts"),
+        (
+            {"models": {"m": "open_clip:a/b"}, "prompts": ["a {}", "a photo"]},
+            r"prompts: expected texts with one {} each, not \['a photo'\]",
+        ),
+        (
+            {"models": {"m": "open_clip:a/b"}, "prompts": []},
+            r"prompts: expected texts with one {} each, not \[\]",
+        ),
         ({"models": {"m": "open_clip:a/b"}, "protocol": "gldv2-paper"}, "about photos"),
         ({"queries": "images", "name_level": "kind"}, 'name_level is for queries = "names"'),
     ],
