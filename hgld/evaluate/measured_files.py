@@ -110,7 +110,6 @@ class DrawnResult:
 
     def facts(self) -> dict[str, Any]:
         """Return protocol, and mean and standard deviation over the draws, to print as JSON."""
-        numbers = {"mean": self.draws.mean(), "deviation": self.draws.std()}
         return {
             "protocol": {
                 "name": "one-of-each",
@@ -119,9 +118,9 @@ class DrawnResult:
                 "gallery_images": self.gallery,
                 "levels": list(self.levels),
             },
-            **{what: {n: None if v != v else float(v) for n, v in of.items()}
-               for what, of in numbers.items()},
-        }  # fmt: skip
+            "mean": self.draws.mean().to_dict(),
+            "deviation": self.draws.std().to_dict(),
+        }
 
     def table(self) -> pd.DataFrame:
         """Return one row for each draw: its number and a column for each metric."""
@@ -211,8 +210,8 @@ def measure_files(
     # both sides are numbered together, so that equal labels get equal numbers
     every = np.concatenate([words.to_numpy(), others.to_numpy()])
     numbers = np.stack([pd.factorize(column)[0] for column in every.T], axis=1).astype(np.int64)
-    numbers[np.isin(every, NO_LABEL)] = -1  # distractors of the gallery, which are of no class
     labels = numbers[: len(query)], numbers[len(query) :]
+    labels[1][others.isin(NO_LABEL).to_numpy()] = -1  # distractors, which are of no class
     # fine to coarse would reduce every metric to one level
     at = coarser_column(torch.from_numpy(numbers))
     if at is not None:
@@ -317,22 +316,22 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
         )
     if len(set(levels)) < len(levels):
         raise UsageError(f"--level: a level is there twice: {', '.join(levels)}")
-    usual = level_columns(side.labels)
-    if not levels and (odd := misnamed_level(usual)):
-        raise InvalidData(
-            f"{side.path}: the label column '{odd}' would be a level; call it "
-            f"{odd.strip().casefold()}, which is none, or name the levels: --level NAME"
-        )
-    if not levels and (not usual or "landmark_id" in usual[:-1]):
-        columns = ", ".join(map(str, side.labels)) or "none"
-        if not usual:
+    names = list(levels)
+    if not names:
+        names, columns = level_columns(side.labels), ", ".join(map(str, side.labels)) or "none"
+        if odd := misnamed_level(names):
+            raise InvalidData(
+                f"{side.path}: the label column '{odd}' would be a level; call it "
+                f"{odd.strip().casefold()}, which is none, or name the levels: --level NAME"
+            )
+        if not names:
             raise InvalidData(f"{side.path}: has no level among its labels (columns: {columns})")
-        # the last column would count as the finest level
-        raise InvalidData(
-            f"{side.path}: landmark_id is the finest level, but {usual[-1]} stands after it "
-            f"(columns: {columns}); name the levels coarse to fine: --level NAME"
-        )
-    chosen = side.labels[list(levels) or usual]
+        if "landmark_id" in names[:-1]:  # the last column would count as the finest level
+            raise InvalidData(
+                f"{side.path}: landmark_id is the finest level, but {names[-1]} stands after it "
+                f"(columns: {columns}); name the levels coarse to fine: --level NAME"
+            )
+    chosen = side.labels[names]
     text = chosen.apply(as_integers).astype(str).mask(chosen.isna(), "")
     # as the source of a folder reads them
     same: pd.DataFrame = text.apply(lambda column: column.str.strip().str.normalize("NFC"))
