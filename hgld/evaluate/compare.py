@@ -215,9 +215,9 @@ def compare(
     sides = [np.stack([t.loc[shared, metrics] for t in side]) for side in zip(*values, strict=True)]
     by_chance = _is_one_training(a, b)  # then an interval that excludes 0 means nothing
     one, other = (side[:, :, metrics.index(chosen)].mean(axis=0) for side in sides)
-    told = pd.DataFrame({"image_id": shared, "a": one, "b": other})
-    told["difference"] = _without_rounding(other - one)
-    told = told.dropna().sort_values(
+    by_query = pd.DataFrame({"image_id": shared, "a": one, "b": other})
+    by_query["difference"] = _without_rounding(other - one)
+    by_query = by_query.dropna().sort_values(
         ["difference", "image_id"], ascending=[False, True], ignore_index=True
     )
     return Comparison(
@@ -227,7 +227,7 @@ def compare(
         len(pairs),
         chosen,
         len(shared),
-        told,
+        by_query,
         _severity(a, b, pairs, shared),
         (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),
         (*_remarks(a, b, pairs), *_without_values((a, b), queries)),
@@ -321,8 +321,9 @@ def _severity(a: MeasuredRun, b: MeasuredRun, pairs: Pairs, shared: pd.Index) ->
 
 def _remarks(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
     """Yield what was not measured alike, and which variation the intervals do not include."""
-    for what in ("name", "query", "gallery", "gallery_images", "levels"):
-        one, other = a.protocol.get(what), b.protocol.get(what)
+    for what in ("name", "query", "gallery", "gallery_images", "levels", "precision"):
+        usual = "float32" if what == "precision" else None
+        one, other = (side.protocol.get(what, usual) for side in (a, b))
         # a CSV that a script wrote may lack them
         if one != other and (a.given is None or (one and other)):
             yield f"not measured alike: {what} is {one} in A, {other} in B"
@@ -331,9 +332,6 @@ def _remarks(a: MeasuredRun, b: MeasuredRun, pairs: Pairs) -> Iterator[str]:
             "queries have row numbers, as of embeddings without ids, so that row is compared with "
             "row; measure with ids if the rows of A and B may be of other images"
         )
-    one, other = (side.protocol.get("precision", "float32") for side in (a, b))
-    if one != other:
-        yield f"not measured alike: precision is {one} in A, {other} in B"
     if _is_one_training(a, b):
         yield "A and B differ in their training seeds alone, so every difference is chance"
         return

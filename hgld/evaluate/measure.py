@@ -245,25 +245,21 @@ class _Evaluation:
         vectors = store.embed(model, sides)
         result = self._result(out / f"{model.name}.npz", vectors)
         means = {name: float(value) for name, value in result.mean().items()}
+        of_metrics = {name: values.numpy() for name, values in result.per_query.items()}
+        by_query = pd.DataFrame(of_metrics, self.query.image_ids)
         if (level := self.options.mean_over) is not None:
             classes = self.query.labels[:, self.shards.levels.index(level)]
-            of_query = pd.DataFrame({name: v.numpy() for name, v in result.per_query.items()})
             # a class whose queries have no value is left out, as such a query is
-            over = of_query.groupby(classes).mean().mean()
+            over = by_query.groupby(classes).mean().mean()
             means |= {f"{name} over {level}": float(value) for name, value in over.items()}
-        ids, of_queries = self.query.image_ids.tolist(), result.per_query.items()
-        values = {name: (ids, of_query.tolist()) for name, of_query in of_queries}
+        found = {str(name): values for name, values in by_query.items()}
         if self.official is not None:
             lines = out / f"{model.name}.submission.csv"
             official = self.official.score(vectors, self.query, self.gallery, lines, self.options)
             means |= official[0]
-            values[OFFICIAL] = list(official[1]), list(official[1].values())
-        tables = [
-            pd.DataFrame({"model": model.name, "image_id": ids, "metric": name, "value": of_query})
-            for name, (ids, of_query) in values.items()
-        ]
-        table = pd.concat(tables).astype({"value": "float64"}).dropna(subset="value")
-        table = table.reset_index(drop=True)
+            found[OFFICIAL] = pd.Series(official[1])
+        table = pd.concat(found, names=["metric", "image_id"]).dropna().reset_index(name="value")
+        table = table.assign(model=model.name)[["model", "image_id", "metric", "value"]]
         columns = ["split", "landmark_id", f"level_{self.depth}"]
         names = name_finest(self.query.read(columns), self.depth)
         class_of = dict(zip(self.query.image_ids, names, strict=True))

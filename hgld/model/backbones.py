@@ -28,24 +28,11 @@ LITE0_DEPTHS = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage
 LITE0_PLACES = [(stage, place) for stage, n in enumerate(LITE0_DEPTHS) for place in range(n)]
 LITE0_NAMES = {
     "_conv_stem": "conv_stem",
-    "_bn0": "bn1",
     "_conv_head": "conv_head",
-    "_bn1": "bn2",
     "_fc": "classifier",
-}
-LITE0_BLOCK_NAMES = {
     "_expand_conv": "conv_pw",
-    "_bn0": "bn1",
     "_depthwise_conv": "conv_dw",
-    "_bn1": "bn2",
     "_project_conv": "conv_pwl",
-    "_bn2": "bn3",
-}
-LITE0_FIRST_BLOCK_NAMES = {  # the first block has no expansion
-    "_depthwise_conv": "conv_dw",
-    "_bn1": "bn1",
-    "_project_conv": "conv_pw",
-    "_bn2": "bn2",
 }
 
 
@@ -217,10 +204,11 @@ def name_lite0_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     renamed = {}
     for name, value in weights.items():
         *block, part, kind = name.removeprefix("_blocks.").split(".")
-        where, names = "", LITE0_NAMES
-        if block:
-            number = int(block[0])
-            where = "blocks.{}.{}.".format(*LITE0_PLACES[number])
-            names = LITE0_BLOCK_NAMES if number else LITE0_FIRST_BLOCK_NAMES
-        renamed[f"{where}{names[part]}.{kind}"] = value
+        is_first = block == ["0"]  # it has no expansion, nor the batch-norm that follows it
+        if part.startswith("_bn"):
+            part = f"bn{int(part[3:]) + (not is_first)}"
+        else:
+            part = "conv_pw" if is_first and part == "_project_conv" else LITE0_NAMES[part]
+        where = "blocks.{}.{}.".format(*LITE0_PLACES[int(block[0])]) if block else ""
+        renamed[f"{where}{part}.{kind}"] = value
     return renamed
