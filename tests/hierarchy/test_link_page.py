@@ -126,6 +126,19 @@ def test_answers_outlive_a_reload(page: Curator) -> None:
     assert page.text("#share") == "0 of 3 classes answered"
 
 
+def test_answers_of_two_tabs_are_both_kept(page: Curator) -> None:
+    other = page.tab.new_page()
+    other.goto(page.address)
+    page.press("1")
+    other.wait_for_selector(".row:nth-child(1) .fate:has-text('Q')")
+    other.click(".row:nth-child(2)")
+    other.keyboard.press("d")
+    page.view.wait_for_selector(".row:nth-child(2) .fate:has-text('none')")
+    other.close()
+    page.load()
+    assert page.text("#share") == "2 of 3 classes answered"
+
+
 def sign(view: Any, name: str) -> None:
     if not view.is_visible("dialog"):
         view.click("#who")

@@ -289,6 +289,14 @@ function takeIn() {
   for (const [name, said] of entriesIn(storeName())) if (rowOf.has(name)) answers.set(name, said);
 }
 
+// Answers given in another tab of this page.
+function takeOthers(event) {
+  if (event.key !== storeName()) return;
+  answers.clear();
+  takeIn();
+  if (!byId("panel").contains(document.activeElement)) drawAll();
+}
+
 // Answers of an earlier version of the sheet to classes that are open in this one.
 const openIn = (store) => entriesIn(store).filter(([name, said]) => {
   const row = rowOf.get(name);
@@ -318,6 +326,7 @@ function start() {
   byId("save").addEventListener("click", save);
   byId("save").hidden = Boolean(data.live);
   document.addEventListener("keydown", pressKey);
+  addEventListener("storage", takeOthers);
   drawAll();
   drawBanner();
   if (!data.live) return;
