@@ -134,16 +134,13 @@ def _answer(name: str, tables: Tables, labels: Path) -> str:
     links = tables.get("links")
     if links is None:
         return ""
-    places = [
-        place
-        for place, known in enumerate(links["name"].map(single_blanks))
-        if known == single_blanks(name)
-    ]
-    if not places:
+    rows = records(links)
+    known = {single_blanks(row["name"]): place for place, row in enumerate(rows)}  # the last one
+    place = known.get(single_blanks(name))
+    if place is None:
         return ""
     file = labels / ARTIFACTS["links"].file
-    number = row_in_file(file, places[-1])
-    return f"{_signed(records(links)[places[-1]])}\nrow {number} of {file.name}"
+    return f"{_signed(rows[place])}\nrow {row_in_file(file, place)} of {file.name}"
 
 
 def _scraped(of: Mapping[str, Sequence[Row]]) -> Iterator[Step]:

@@ -71,11 +71,6 @@ class _Planned:
         return min(self._found_bytes, self.kept_bytes) if self.shrinks else 0
 
     @property
-    def passing_bytes(self) -> int:
-        """Temporary bytes while it is made: the tar, and the previous photos."""
-        return self.file.size_bytes + self.there_bytes
-
-    @property
     def _found_bytes(self) -> int:
         kept = kept_path(self.file.path)
         return kept.stat().st_size if kept.exists() else 0
@@ -286,7 +281,10 @@ def estimate_fetch(options: FetchOptions, folder: Path, resized: bool = False) -
     planned = _look(options, folder)
     missing = [p for p in planned if not p.is_there]
     stays = sum(p.kept_bytes for p in planned)
-    in_flight = sorted((p.passing_bytes for p in missing if p.shrinks), reverse=True)
+    # While photos are made, their tar and the previous photos are there, too.
+    in_flight = sorted(
+        (p.file.size_bytes + p.there_bytes for p in missing if p.shrinks), reverse=True
+    )
     peak = stays + sum(in_flight[: options.parallel])
     there = sum(p.there_bytes for p in planned)
     return Estimate(

@@ -194,7 +194,10 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     solution = _read_solution(source, options)
     with engine(context.state, options.memory_gb) as tables:
         tables.execute("CREATE TABLE tars (tar INTEGER, path VARCHAR)")
-        _load_index(tables, source, options)
+        query = ("CREATE TABLE rows_index AS SELECT n, id AS image_id, landmark_id, '' AS url, "
+                 "'' AS detail, '' AS own FROM {csv}")  # fmt: skip
+        columns: dict[str, ColumnType] = {"id": "text", "landmark_id": "int"}
+        _load_rows(tables, "rows_index", query, source, options.index_image_csv, columns)
         _load_queries(tables, solution, source, options)
         _locate(tables, "index", source, options.index_tars, context.state)
         _locate(tables, "test", source, options.test_tars, context.state)
@@ -251,7 +254,7 @@ def _load_train(tables: "DuckDBPyConnection", source: Path, options: CollectOpti
             low <> csv.landmark_id OR high <> csv.landmark_id AS differs
         FROM {{csv}} AS csv LEFT JOIN (SELECT image_id AS id, min(landmark_id) AS low,
             max(landmark_id) AS high FROM clean GROUP BY image_id) USING (id)"""
-    if _load_rows(tables, "rows_train", query, source / options.train_csv, columns):
+    if _load_rows(tables, "rows_train", query, source, options.train_csv, columns):
         # A repeated row is a duplicate, even with another fault.
         tables.execute("""UPDATE rows_train SET own = 'duplicate', differs = false FROM (
             SELECT image_id, min(n) AS first FROM rows_train GROUP BY image_id HAVING count(*) > 1
@@ -310,10 +313,20 @@ def _load_rows(
     tables: "DuckDBPyConnection",
     name: str,
     query: str,
-    path: Path,
+    source: Path,
+    file: str,
     columns: Mapping[str, ColumnType],
 ) -> bool:
-    """Load a CSV of images by a query that makes a table; return whether an id occurs twice."""
+    """Load a CSV of images by a query that makes a table; return whether an id occurs twice.
+
+    Without a file, the table is empty.
+    """
+    if not file:
+        empty = {"int": "CAST(0 AS BIGINT)", "text": "''"}
+        cells = ", ".join(f"{empty[kind]} AS {column}" for column, kind in columns.items())
+        tables.execute(query.replace("{csv}", f"(SELECT 0 AS n, {cells} WHERE false)"))
+        return False
+    path = source / file
     query_csv(tables, query, path, columns, numbered=False)
     repeated = f"SELECT 1 FROM {name} GROUP BY image_id HAVING count(*) > 1 LIMIT 1"
     if not tables.execute(repeated).fetchall():
@@ -322,17 +335,6 @@ def _load_rows(
     tables.execute(f"DROP TABLE {name}")
     query_csv(tables, query, path, columns)
     return True
-
-
-def _load_index(tables: "DuckDBPyConnection", source: Path, options: CollectOptions) -> None:
-    query = ("CREATE TABLE rows_index AS SELECT n, id AS image_id, landmark_id, '' AS url, "
-             "'' AS detail, '' AS own FROM {csv}")  # fmt: skip
-    columns: dict[str, ColumnType] = {"id": "text", "landmark_id": "int"}
-    if options.index_image_csv:
-        _load_rows(tables, "rows_index", query, source / options.index_image_csv, columns)
-        return
-    nothing = "(SELECT 0 AS n, '' AS id, CAST(0 AS BIGINT) AS landmark_id WHERE false)"
-    tables.execute(query.replace("{csv}", nothing))
 
 
 def _read_solution(source: Path, options: CollectOptions) -> pd.DataFrame:
@@ -455,10 +457,8 @@ def _credit(tables: "DuckDBPyConnection", source: Path, options: CollectOptions)
     query = f"""CREATE TABLE images_train AS SELECT csv.n, image_id, landmark_id, tar, "offset",
             size_bytes, {known}, {_first_filled("url", "rows.url", "csv.url")}
         FROM {{csv}} AS csv JOIN located_train AS rows ON image_id = csv.id WHERE reason = ''"""
-    if not options.train_attribution_csv:
-        nothing = ", ".join(f"'' AS {name}" for name in columns)
-        tables.execute(query.replace("{csv}", f"(SELECT 0 AS n, {nothing} WHERE false)"))
-    elif _load_rows(tables, "images_train", query, source / options.train_attribution_csv, columns):
+    file = options.train_attribution_csv
+    if _load_rows(tables, "images_train", query, source, file, columns):
         tables.execute("""DELETE FROM images_train USING (
             SELECT image_id, min(n) AS first FROM images_train GROUP BY image_id HAVING count(*) > 1
         ) AS again WHERE images_train.image_id = again.image_id AND n > first""")

@@ -53,7 +53,14 @@ def read_blocks(path: Path, label: str) -> Iterator[bytes]:
         raise InvalidData(f"{path}: no such file; see scrape.dump_* in the pipeline file")
     steps = path.stat().st_size // MB + 1
     try:
-        with path.open("rb") as raw, _opened(raw) as file:
+        with path.open("rb") as raw:
+            file: IO[bytes] = raw
+            magic = raw.read(3)
+            raw.seek(0)
+            if magic[:2] == b"\x1f\x8b":
+                file = gzip.GzipFile(fileobj=raw)  # type: ignore[assignment]
+            elif magic == b"BZh":
+                file = bz2.BZ2File(raw)
             yield from filter(None, track(_blocks(path, raw, file), label, steps))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidData(f"{path}: is cut short or damaged ({error}); download it again") from None
@@ -79,16 +86,6 @@ def _blocks(path: Path, raw: IO[bytes], file: IO[bytes]) -> Iterator[bytes]:
         yield from [b""] * (here - step - 1)
         step = max(step, here)
     yield rest
-
-
-def _opened(raw: IO[bytes]) -> IO[bytes]:
-    magic = raw.read(3)
-    raw.seek(0)
-    if magic[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
-    if magic == b"BZh":
-        return bz2.BZ2File(raw)
-    return raw
 
 
 def read_rows(path: Path, columns: Sequence[str], label: str) -> Iterator[tuple[bytes, ...]]:
@@ -191,7 +188,16 @@ def _find_pages(
         return ids, moved
     new = titles
     for _ in range(MOST_MOVES):
-        here = _page_ids(new, options.dump_pages)
+        here: dict[str, bytes] = {}
+        wanted = {title.partition(":")[2].replace(" ", "_").encode(): title for title in new}
+        plain = {name for name in wanted if b"'" not in name}
+        columns = ("page_id", "page_namespace", "page_title")
+        for page_id, namespace, cell in read_rows(options.dump_pages, columns, "Pages"):
+            if namespace != CATEGORY:
+                continue
+            name = cell[1:-1] if b"\\" not in cell else text_of(cell).encode()
+            if name in plain or name in wanted:
+                here[wanted[name]] = page_id
         ids |= here
         targets = {}
         if options.dump_redirects:
@@ -209,20 +215,6 @@ def _find_pages(
         if not new:
             break
     return ids, moved
-
-
-def _page_ids(titles: set[str], path: Path) -> dict[str, bytes]:
-    wanted = {title.partition(":")[2].replace(" ", "_").encode(): title for title in titles}
-    plain = {name for name in wanted if b"'" not in name}
-    found: dict[str, bytes] = {}
-    columns = ("page_id", "page_namespace", "page_title")
-    for page_id, namespace, cell in read_rows(path, columns, "Pages"):
-        if namespace != CATEGORY:
-            continue
-        name = cell[1:-1] if b"\\" not in cell else text_of(cell).encode()
-        if name in plain or name in wanted:
-            found[wanted[name]] = page_id
-    return found
 
 
 def _find_items(

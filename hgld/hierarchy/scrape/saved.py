@@ -38,6 +38,7 @@ from hgld.artifacts.cells import single_blanks_all
 from hgld.artifacts.table_checks import require_unique
 from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import InvalidData, UsageError
+from hgld.hierarchy.scrape.ancestors import chain_of, is_circular
 from hgld.hierarchy.scrape.endings import tell_reasons
 from hgld.hierarchy.scrape.route import MOST_HOPS
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
@@ -276,11 +277,12 @@ def read_saved(
         InvalidData: there is no such folder, or no page in it.
     """
     pages = _read_pages(options)
+    redirects = {title: page.redirect for title, page in pages.items() if page.redirect}
     values: list[dict[str, object]] = []
     misses: list[dict[str, object]] = []
     for landmark in records(landmarks):
         key = {"split": landmark["split"], "landmark_id": landmark["landmark_id"]}
-        page = _find(landmark["commons_url"], pages)
+        page = _find(landmark["commons_url"], pages, redirects)
         if page.reason:
             misses.append({**key, "reason": page.reason, "detail": page.detail})
         for order, value in enumerate(page.values):
@@ -319,19 +321,13 @@ def _read_pages(options: ScrapeOptions) -> Mapping[str, SavedPage]:
     return found | {page.title: page for page in pages if page.title}
 
 
-def _find(url: str, pages: Mapping[str, SavedPage]) -> SavedPage:
+def _find(url: str, pages: Mapping[str, SavedPage], redirects: Mapping[str, str]) -> SavedPage:
     """The page that speaks for a landmark, over soft redirects."""
     title = title_of_url(url)
     if title is None:
         return SavedPage(reason="bad_url", detail=f"not the URL of a Commons page: {url!r}")
-    way = [as_stored(title)]
-    while True:
-        page = pages.get(way[-1])
-        if page is None:
-            return SavedPage(reason="not_saved", detail=f"no file for '{way[-1]}'")
-        if not page.redirect:
-            return page
-        again = page.redirect in way
-        way.append(page.redirect)
-        if again or len(way) > MOST_HOPS + 1:
-            return SavedPage(reason="redirect_loop", detail=" > ".join(way))
+    way = chain_of(as_stored(title), redirects)
+    if is_circular(way) or len(way) > MOST_HOPS + 1:
+        return SavedPage(reason="redirect_loop", detail=" > ".join(way[: MOST_HOPS + 2]))
+    missing = SavedPage(reason="not_saved", detail=f"no file for '{way[-1]}'")
+    return pages.get(way[-1], missing)

@@ -124,11 +124,15 @@ def scrape(
         UsageError: ``scrape.contact`` is not set.
         Resumable: Wikimedia cannot be reached now, or the disk is full; finished batches are kept.
     """
+    urls = (options.commons_api, options.wikidata_api)
+    server = " ".join(urlsplit(url).hostname or "" for url in urls)
+    if any(on_this_machine(url) for url in urls):
+        # It is a different one for each made world, so the titles count, too; its port does not,
+        # since it changes with each start.
+        lines = landmarks[["split", "landmark_id", "commons_url"]].to_csv(index=False)
+        server += f" {sha256(lines.encode()).hexdigest()}"
     path = context.state / "scrape.sqlite"
-    with (
-        ApiClient(options) as client,
-        open_store(path, _server(landmarks, options)) as store,
-    ):
+    with ApiClient(options) as client, open_store(path, server) as store:
         return Scraper(client, store, options).scrape(landmarks)
 
 
@@ -187,17 +191,3 @@ class Scraper:
                         behind.setdefault(kind, set()).add(key)
             self.store.outdate(behind)
         self.facts = Facts(self.store)
-
-
-def _server(landmarks: pd.DataFrame, options: ScrapeOptions) -> str:
-    """Key of the answers in the store.
-
-    A server on this machine is a different one for each made world, so the titles count too; its
-    port does not, since it changes with each start.
-    """
-    urls = (options.commons_api, options.wikidata_api)
-    hosts = " ".join(urlsplit(url).hostname or "" for url in urls)
-    if not any(on_this_machine(url) for url in urls):
-        return hosts
-    lines = landmarks[["split", "landmark_id", "commons_url"]].to_csv(index=False)
-    return f"{hosts} {sha256(lines.encode()).hexdigest()}"
