@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 
 from hgld.artifacts import (
-    SPACE_OF_SPLIT,
     SPLITS,
     columns_of,
     declared_table,
@@ -43,6 +42,7 @@ from hgld.sources.tables import (
     Tables,
     drop_unlisted,
     join_repeats,
+    landmarks_of,
     level_columns,
     listed_paths,
     misnamed_level,
@@ -151,7 +151,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     dropped = pd.concat([judged[~is_taken], unlisted, empty])
     dropped = join_repeats(dropped.rename(columns={"path": "image_id"}))
     return (
-        _landmarks(images, taken, levels[-1]),
+        landmarks_of(images, taken[levels[-1]]),
         images[columns_of("images")],
         declared_table("queries").empty(),
         dropped[columns_of("images_dropped")],
@@ -385,21 +385,22 @@ def _wrong_splits(rows: pd.DataFrame) -> list[str]:
 
 def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
     """Check that each class has one parent; faults name the first two rows that differ."""
-    faults, several = [], list(several_parents(rows, levels))
-    for empty in (True, False):
-        found = [fault for is_empty, fault in several if is_empty == empty]
-        hint = "fill it in"
-        if not empty:
-            hint = "a class has one parent; " + (
-                "the columns seem to run fine to coarse: write them coarse to fine, "
-                f"{', '.join(['path', *levels[::-1]])}"
-                if not any(several_parents(rows, levels[::-1]))
-                else "if these are different classes of one name, set source.repeated_names = "
-                '"qualify", which names them NAME (PARENT); `hgld new --qualify` writes it; remove '
-                "columns that are no levels"
-            )
-        faults += _told_once(found, hint)
-    return faults
+    several = list(several_parents(rows, levels))
+    hint = (
+        "if these are different classes of one name, set source.repeated_names = "
+        '"qualify", which names them NAME (PARENT); `hgld new --qualify` writes it; remove '
+        "columns that are no levels"
+    )
+    if not any(several_parents(rows, levels[::-1])):
+        hint = "the columns seem to run fine to coarse: write them coarse to fine, "
+        hint += ", ".join(["path", *levels[::-1]])
+    return [
+        *_told_once((fault for is_empty, fault in several if is_empty), "fill it in"),
+        *_told_once(
+            (fault for is_empty, fault in several if not is_empty),
+            f"a class has one parent; {hint}",
+        ),
+    ]
 
 
 def _told_once(faults: Iterable[str], hint: str = "") -> list[str]:
@@ -469,16 +470,3 @@ def _images(taken: pd.DataFrame, judged: pd.DataFrame, finest: str) -> pd.DataFr
         }
     )
     return with_credits(images, taken)
-
-
-def _landmarks(images: pd.DataFrame, taken: pd.DataFrame, finest: str) -> pd.DataFrame:
-    """Return one row for each class and id space in which it has images."""
-    table = pd.DataFrame(
-        {
-            "split": images["split"].map(SPACE_OF_SPLIT),
-            "landmark_id": images["landmark_id"],
-            "name": taken[finest],
-            "commons_url": "",
-        }
-    )
-    return table.drop_duplicates(["split", "landmark_id"])[columns_of("landmarks")]

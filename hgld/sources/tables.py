@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import ITEM_IDS, list_tree
+from hgld.artifacts import ITEM_IDS, SPACE_OF_SPLIT, columns_of, list_tree
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.images import UNREAD_ENDINGS
 from hgld.tasks import say
@@ -146,6 +146,18 @@ def with_credits(images: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
     nothing = pd.Series(UNKNOWN, index=known.index, dtype="str")
     about = {name: known.get(name, nothing).fillna("").replace("", UNKNOWN) for name in CREDITS}
     return images.assign(**about)
+
+
+def landmarks_of(images: pd.DataFrame, names: "pd.Series[str]") -> pd.DataFrame:
+    """Return ``landmarks``: one row for each class and id space in which it has images.
+
+    Args:
+        images: split and landmark_id.
+        names: of the class of each image.
+    """
+    spaces = images["split"].map(SPACE_OF_SPLIT).astype("str")
+    found = images.assign(split=spaces, name=names, commons_url="")
+    return found.drop_duplicates(["split", "landmark_id"])[columns_of("landmarks")]
 
 
 def join_repeats(dropped: pd.DataFrame) -> pd.DataFrame:

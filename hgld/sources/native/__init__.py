@@ -32,7 +32,14 @@ from hgld.sources.native import (
     vggface2,
 )
 from hgld.sources.open_set import describe_splits, split_classes
-from hgld.sources.tables import Tables, drop_unlisted, join_repeats, report_missing, with_credits
+from hgld.sources.tables import (
+    Tables,
+    drop_unlisted,
+    join_repeats,
+    landmarks_of,
+    report_missing,
+    with_credits,
+)
 from hgld.tasks import say
 
 __all__ = ["collect", "read_hierarchy"]
@@ -103,15 +110,10 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     boxes = [name for name in BOX if name in taken]
     if boxes:
         say(f"each image is the part of its photo in the box of images.parquet ({boxes[0]} ...)")
-    assert len(rows) == len(taken) + (rows["reason"] != "").sum(), "lines in = out + dropped"
-    # One row for each class with images, in the id space of its split.
-    found = taken.assign(space=taken["split"].map(SPACE_OF_SPLIT).astype("str"))
-    landmarks = (
-        found[CLASS].drop_duplicates().merge(classes[[*CLASS, "name"]], on=CLASS, how="left")
-    )
-    landmarks = landmarks.rename(columns={"space": "split"}).assign(commons_url="")
+    keys = pd.MultiIndex.from_arrays([taken["split"].map(SPACE_OF_SPLIT), taken["landmark_id"]])
+    names = classes.set_index(CLASS)["name"].reindex(keys).set_axis(taken.index)
     return (
-        landmarks[columns_of("landmarks")],
+        landmarks_of(taken, names),
         images[[*columns_of("images"), *boxes]].reset_index(drop=True),
         declared_table("queries").empty(),
         join_repeats(dropped)[columns_of("images_dropped")],
