@@ -26,6 +26,7 @@ from hgld.shards.schema import (
     is_shard_name,
     level_columns,
     text_changes,
+    wrong_index,
 )
 from hgld.storage import RemoteFolder, as_folder, is_web, join_location
 from hgld.words import holds_controls
@@ -290,17 +291,14 @@ def _require_known(
         levels: number of its levels; None: it was not read.
     """
     if hash_file(path) != manifest.get("index_sha256"):
-        fault = "is not the index that manifest.json was written with"
-        raise InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
+        raise wrong_index(path, "is not the index that manifest.json was written with")
     known = len(manifest["levels"])
     if levels not in (None, known):
-        fault = f"{levels} levels, but manifest.json has {known}"
-        raise InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
+        raise wrong_index(path, f"{levels} levels, but manifest.json has {known}")
     split_of = {shard["file"]: shard["split"] for shard in manifest["shards"]}
     for shard, split in pairs:
         if split_of.get(shard) != split:
-            fault = f"{shard} of the split '{split}' is not in manifest.json"
-            raise InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
+            raise wrong_index(path, f"{shard} of the split '{split}' is not in manifest.json")
 
 
 def read_manifest(folder: Path | str) -> dict[str, Any]:
@@ -314,8 +312,25 @@ def read_manifest(folder: Path | str) -> dict[str, Any]:
         path = here / "manifest.json"
         _require_file(path, folder, COMPLETE)
         manifest = Json(path.name).read(path)
-        _check_manifest(manifest, path)
-    return manifest
+        missing = [name for name in ("levels", "splits", "shards") if name not in manifest]
+        levels, shards = manifest.get("levels", []), manifest.get("shards")
+        are_names = isinstance(levels, list) and bool(levels) and all(map(_is_name, levels))
+        if missing:
+            fault = f"'{missing[0]}' is missing"
+        elif not are_names or len(set(levels)) < len(levels):
+            fault = "'levels' is not a list of different names"
+        elif not all(isinstance(manifest.get(name, {}), dict) for name in ("splits", "options")):
+            fault = "'splits' or 'options' is not an object with keys"
+        elif not isinstance(shards, list) or not all(map(_is_shard, shards)):
+            fault = (
+                "'shards' is not a list of shards, each with file (a .tar of this folder), split, "
+                "sha256, bytes, samples and runs"
+            )
+        elif len({shard["file"] for shard in shards}) < len(shards):
+            fault = "'shards' names a file twice"
+        else:
+            return manifest
+        raise InvalidData(f"{path}: {fault}; {REBUILD}")
 
 
 def _require_file(path: Path, folder: Path | str, advice: str) -> None:
@@ -330,28 +345,6 @@ def _require_file(path: Path, folder: Path | str, advice: str) -> None:
     if known:
         raise MissingInput(f"{join_location(place, path.name)}: no such file; {advice}")
     raise MissingInput(f"{place}: no such folder of shards; correct its name, or run export first")
-
-
-def _check_manifest(manifest: dict[str, Any], path: Path) -> None:
-    missing = [name for name in ("levels", "splits", "shards") if name not in manifest]
-    if missing:
-        raise InvalidData(f"{path}: '{missing[0]}' is missing; {REBUILD}")
-    levels, shards = manifest["levels"], manifest["shards"]
-    names = isinstance(levels, list) and bool(levels) and all(map(_is_name, levels))
-    if not names or len(set(levels)) < len(levels):
-        raise InvalidData(f"{path}: 'levels' is not a list of different names; {REBUILD}")
-    if not isinstance(manifest["splits"], dict) or not isinstance(
-        manifest.get("options", {}), dict
-    ):
-        raise InvalidData(f"{path}: 'splits' or 'options' is not an object with keys; {REBUILD}")
-    if not isinstance(shards, list) or not all(map(_is_shard, shards)):
-        raise InvalidData(
-            f"{path}: 'shards' is not a list of shards, each with file (a .tar of this folder), "
-            f"split, sha256, bytes, samples and runs; {REBUILD}"
-        )
-    files = [shard["file"] for shard in shards]
-    if len(set(files)) < len(files):
-        raise InvalidData(f"{path}: 'shards' names a file twice; {REBUILD}")
 
 
 def _is_name(name: object) -> bool:

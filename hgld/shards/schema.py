@@ -117,6 +117,11 @@ def index_again(folder: Path) -> str:
         return INDEX_AGAIN
 
 
+def wrong_index(path: Path, fault: str) -> InvalidData:
+    """The error for a wrong file of an index: what is wrong, and how to make the index again."""
+    return InvalidData(f"{path}: {fault}; {index_again(path.parent)}")
+
+
 @dataclass
 class IndexCheck:
     """Validation of an index, at once or in blocks of whole shards, one after the other.
@@ -148,15 +153,11 @@ class IndexCheck:
         levels = level_columns(rows)
         for name in index_columns(max(1, len(levels))):
             if self.columns is None and name not in rows and name != IMAGE_CRC32:
-                raise InvalidData(
-                    f"{self.path}: column '{name}' is missing; {index_again(self.path.parent)}"
-                )
+                raise wrong_index(self.path, f"column '{name}' is missing")
         for name in (name for name in TEXTS if name in rows):
             if not _is_text(rows[name], name in IN_ERRORS):
-                raise InvalidData(
-                    f"{self.path}: column '{name}' is not text, has gaps or control characters; "
-                    + index_again(self.path.parent)
-                )
+                fault = f"column '{name}' is not text, has gaps or control characters"
+                raise wrong_index(self.path, fault)
         if rows.empty:
             return
         limits = {**BOUNDS, **dict.fromkeys(levels, (0, MOST_CLASSES - 1))}
@@ -176,10 +177,8 @@ class IndexCheck:
     def _require_numbers(self, rows: pd.DataFrame, name: str, least: int, most: int) -> None:
         column = rows[name]
         if not (isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"):
-            raise InvalidData(
-                f"{self.path}: column '{name}' is of {column.dtype}; expected whole numbers "
-                f"without gaps; {index_again(self.path.parent)}"
-            )
+            fault = f"column '{name}' is of {column.dtype}; expected whole numbers without gaps"
+            raise wrong_index(self.path, fault)
         values = column.to_numpy()
         if int(values.min()) < least or int(values.max()) > most:
             wrong = (values < least) | (values > most)
@@ -191,17 +190,14 @@ class IndexCheck:
             row = int(wrong.argmax())
             found = rows[name].iloc[row]
             shown = repr(found) if isinstance(found, str) else found
-            raise InvalidData(
-                f"{self.path}: row {self.rows + row} (counted from 0): {name} is {shown}; expected "
-                f"{expected}; {index_again(self.path.parent)}"
-            )
+            place = f"row {self.rows + row} (counted from 0)"
+            raise wrong_index(self.path, f"{place}: {name} is {shown}; expected {expected}")
 
     def _require_shards(self, rows: pd.DataFrame, changes: np.ndarray, firsts: np.ndarray) -> None:
         """Check that each shard is a tar of this folder with one split and adjacent rows."""
         names = rows["shard"].iloc[firsts]
-        plain = np.array([is_shard_name(str(name)) for name in names])
         wrong = np.zeros(len(rows), bool)
-        wrong[firsts] = ~plain
+        wrong[firsts] = [not is_shard_name(str(name)) for name in names]
         self._refuse(rows, "shard", wrong, "the name of a .tar file in this folder")
         # not by isin, which builds a set of all shards for each part of the index
         met = [name in self.shards for name in names]

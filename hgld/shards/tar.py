@@ -156,10 +156,6 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
             header = data[position - base : position - base + BLOCK]
             kind, size = int(rows[number, KIND]), int(rows[number, SIZE])
             start = position if start is None else start
-            if kind < 0 and header.startswith(PACKED):
-                raise InvalidData(f"{path}: compressed; images are read in place, so unpack it")
-            if kind < 0:
-                raise InvalidData(f"{path}: not a tar header at byte {position}; {AGAIN}")
             text, offset = records.get(b"path"), position + BLOCK
             if not text:  # with the prefix of the POSIX format, if there is one
                 text = header[:LONGEST_NAME].partition(b"\0")[0]
@@ -169,36 +165,38 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
             name = text.decode("utf-8", "replace")
             if kind in FILES:
                 size = int(records.get(b"size", size))
-            if size < 0:
-                raise InvalidData(f"{path}: no size in the tar header at byte {position}; {AGAIN}")
-            if offset + size > total:
-                raise InvalidData(
-                    f"{path}: the tar is cut short at byte {total}, inside '{name}' that ends at "
-                    f"byte {offset + size}; {AGAIN}"
-                )
-            if kind in (LONG_NAME, EXTENDED) and size > LONGEST_HEADER:
-                raise InvalidData(f"{path}: a name of {size} bytes at byte {position}; {AGAIN}")
-            if kind == LONG_NAME:
+            fault = ""
+            if kind < 0 and header.startswith(PACKED):
+                fault = "compressed; images are read in place, so unpack it"
+            elif kind < 0:
+                fault = f"not a tar header at byte {position}; {AGAIN}"
+            elif size < 0:
+                fault = f"no size in the tar header at byte {position}; {AGAIN}"
+            elif offset + size > total:
+                fault = f"the tar is cut short at byte {total}, inside '{name}' that ends at byte "
+                fault += f"{offset + size}; {AGAIN}"
+            elif kind in (LONG_NAME, EXTENDED) and size > LONGEST_HEADER:
+                fault = f"a name of {size} bytes at byte {position}; {AGAIN}"
+            elif kind == LONG_NAME:
                 records[b"path"] = os.pread(file.fileno(), size, offset).partition(b"\0")[0]
             elif kind == EXTENDED:
                 found = _read_records(os.pread(file.fileno(), size, offset))
-                if found is None:
-                    raise InvalidData(f"{path}: not a PAX header at byte {position}; {AGAIN}")
-                records |= found
+                fault = f"not a PAX header at byte {position}; {AGAIN}" if found is None else ""
+                records |= found or {}
             elif kind == SPARSE or any(key.startswith(b"GNU.sparse") for key in records):
-                raise InvalidData(
-                    f"{path}: a sparse file at byte {position}; pack the tar without it"
-                )
+                fault = f"a sparse file at byte {position}; pack the tar without it"
             elif kind in (HARD_LINK, LINK) and IN_SAMPLE.fullmatch(name):
                 form, more = ("hard", "") if kind == HARD_LINK else ("symbolic", "--dereference ")
-                raise InvalidData(
-                    f"{path}: '{name}' is a {form} link at byte {position}, which readers of "
-                    f"WebDataset skip; pack the tar with tar {more}--hard-dereference"
+                fault = (
+                    f"'{name}' is a {form} link at byte {position}, which readers of WebDataset "
                 )
+                fault += f"skip; pack the tar with tar {more}--hard-dereference"
             elif kind in FILES:
                 rows[0, START : SIZE + 1] = start, offset, size
                 yield data, rows[:1], name
                 count += 1
+            if fault:
+                raise InvalidData(f"{path}: {fault}")
             position = offset + size + padding(size)
             if kind not in (LONG_NAME, EXTENDED):
                 records, start = {}, None

@@ -23,7 +23,7 @@ from hgld.shards.foreign import SampleRules, describe_tar, number_rows
 from hgld.shards.index import local_copy, read_index, read_manifest
 from hgld.shards.location import tar_folder
 from hgld.shards.sample import level_keys
-from hgld.shards.schema import HIERARCHY, RULES, index_again, index_columns, level_columns
+from hgld.shards.schema import HIERARCHY, RULES, index_columns, level_columns, wrong_index
 from hgld.shards.sidecars import SIDECARS, checksums, write_credits, write_descriptors
 from hgld.storage import RemoteFolder, as_folder, join_location
 from hgld.tasks import track
@@ -116,10 +116,8 @@ def verify_shard(
                 break
         raise InvalidData(f"{path}: {fault}; {advice}")
     if len(rows) != shard["samples"]:
-        raise InvalidData(
-            f"{path}: {len(rows)} samples in index.parquet, {shard['samples']} in manifest.json; "
-            + index_again(folder)
-        )
+        fault = f"{len(rows)} samples in index.parquet, {shard['samples']} in manifest.json"
+        raise wrong_index(path, fault)
 
 
 def _level_keys(tar: Path, levels: Sequence[str], exported: bool) -> tuple[str, ...]:
@@ -138,10 +136,8 @@ def _verify_rows(folder: Path, file: str, rows: pd.DataFrame, rules: SampleRules
     labelled = (row for row in describe_tar(folder / file, rules) if row["path"])
     found = pd.DataFrame(labelled, columns=[*FOUND, "shard", "path"])
     if len(found) != len(rows):
-        raise InvalidData(
-            f"{folder / file}: {len(found)} samples, but {len(rows)} in index.parquet; "
-            + index_again(folder)
-        )
+        fault = f"{len(found)} samples, but {len(rows)} in index.parquet"
+        raise wrong_index(folder / file, fault)
     for name in FOUND:
         if name in rows:  # the index of another program may lack the images' checksums
             # describe_tar reports missing credits as unknown.
@@ -181,25 +177,18 @@ def _verify_sidecars(folder: Path, manifest: dict[str, Any], index: pd.DataFrame
         write_descriptors(made, manifest["shards"])
         for file in sorted(path for path in made.iterdir() if path.is_file()):
             if not (folder / file.name).is_file():
-                raise InvalidData(f"{folder / file.name}: is missing; {index_again(folder)}")
+                raise wrong_index(folder / file.name, "is missing")
             if (folder / file.name).read_bytes() != file.read_bytes():
-                raise InvalidData(
-                    f"{folder / file.name}: says something else than index.parquet; "
-                    + index_again(folder)
-                )
+                raise wrong_index(folder / file.name, "says something else than index.parquet")
     sums = checksums(folder, manifest["shards"])
     try:
         text = (folder / "SHA256SUMS").read_text(encoding="utf-8")
     except (OSError, ValueError):
-        raise InvalidData(
-            f"{folder / 'SHA256SUMS'}: cannot be read; {index_again(folder)}"
-        ) from None
+        raise wrong_index(folder / "SHA256SUMS", "cannot be read") from None
     lines = dict(line.split("  ", 1)[::-1] for line in text.splitlines() if "  " in line)
     for listed in sorted(sums.keys() | lines.keys()):
         if lines.get(listed) != sums.get(listed):
-            raise InvalidData(
-                f"{folder / listed}: is not the file that SHA256SUMS lists; {index_again(folder)}"
-            )
+            raise wrong_index(folder / listed, "is not the file that SHA256SUMS lists")
 
 
 def _require_same(
@@ -213,8 +202,6 @@ def _require_same(
     wrong = by_index != by_tar
     if wrong.any():
         row = int(wrong.argmax())
-        where = f"{folder / rows['shard'].iloc[row]}: key {rows['key'].iloc[row]}"
-        raise InvalidData(
-            f"{where}: {name} is {by_tar[row]!r} in the shard, but {by_index[row]!r} in "
-            f"index.parquet; {index_again(folder)}"
-        )
+        fault = f"{name} is {by_tar[row]!r} in the shard, but {by_index[row]!r} in index.parquet"
+        path, key = folder / rows["shard"].iloc[row], rows["key"].iloc[row]
+        raise wrong_index(path, f"key {key}: {fault}")

@@ -93,7 +93,8 @@ def export_shards(
             raise InvalidData(
                 f"export: no image is left to export: {count_reasons(labelled.reasons)}"
             )
-        scale = _scale(labelled, source, options)
+        encoding = Encoding(options.short_side, options.jpeg_quality, options.decode_all)
+        scale = _scale(labelled, source, encoding)
         planned, planned_hash = write_plan(
             labelled,
             {split: _plan_split(labelled, split, scale, options) for split in labelled.splits},
@@ -109,7 +110,7 @@ def export_shards(
                 context.state,
                 classes.levels,
                 labels_hash[:12],
-                _encoding(options),
+                encoding,
                 made_from,
                 options.out,
             )
@@ -194,10 +195,10 @@ def _plan_split(
     )
 
 
-def _scale(labelled: LabelledImages, source: Path, options: ExportOptions) -> float:
+def _scale(labelled: LabelledImages, source: Path, encoding: Encoding) -> float:
     """Expected size of encoded images relative to the files', from a sample of them."""
     boxes = [name for name in BOX if name in labelled.images.columns()]
-    if options.short_side is None and not boxes:
+    if encoding.short_side is None and not boxes:
         return 1.0
     reader, before, after = FileReader(source), 0, 0
     rows = np.flatnonzero(labelled.landmarks >= 0)
@@ -205,15 +206,11 @@ def _scale(labelled: LabelledImages, source: Path, options: ExportOptions) -> fl
     for row in labelled.take(rows, ["path", "offset", "size_bytes", *boxes]).to_dict("records"):
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         try:
-            made = encode_image(data, _encoding(options), box_of(row))
+            made = encode_image(data, encoding, box_of(row))
         except Undecodable:
             continue
         before, after = before + len(data), after + len(made.data)
     return after / before if before else 1.0
-
-
-def _encoding(options: ExportOptions) -> Encoding:
-    return Encoding(options.short_side, options.jpeg_quality, options.decode_all)
 
 
 def _require_own(out: Path) -> None:
