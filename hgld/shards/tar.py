@@ -187,10 +187,8 @@ def _scan(path: Path, end_mark: bool) -> Iterator[tuple[bytes, np.ndarray, str |
                 fault = f"a sparse file at byte {position}; pack the tar without it"
             elif kind in (HARD_LINK, LINK) and IN_SAMPLE.fullmatch(name):
                 form, more = ("hard", "") if kind == HARD_LINK else ("symbolic", "--dereference ")
-                fault = (
-                    f"'{name}' is a {form} link at byte {position}, which readers of WebDataset "
-                )
-                fault += f"skip; pack the tar with tar {more}--hard-dereference"
+                fault = f"'{name}' is a {form} link at byte {position}, which readers of "
+                fault += f"WebDataset skip; pack the tar with tar {more}--hard-dereference"
             elif kind in FILES:
                 rows[0, START : SIZE + 1] = start, offset, size
                 yield data, rows[:1], name

@@ -95,10 +95,6 @@ class TrainingData:
         }
         return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
-    def recipe(self, options: TrainOptions, run: RunOptions) -> str:
-        """Hash of everything that decides a run's model, except the seed."""
-        return self.fingerprint(options.model_copy(update={"seed": 0}), run)
-
     @property
     def labels(self) -> np.ndarray:
         """(N, L) classes of the images, coarse to fine."""
@@ -148,8 +144,12 @@ class TrainingData:
             MissingInput: it has no manifest.json.
             UsageError: the processes do not divide a batch.
         """
-        ranks.require_division(options.classes_per_batch * options.images_per_class)
-        copy = options.batches.folder
+        batch, copy = options.classes_per_batch * options.images_per_class, options.batches.folder
+        if batch % ranks.size:
+            raise UsageError(
+                f"{ranks.size} processes do not divide a batch of {batch} images; change "
+                "--nproc_per_node or train.classes_per_batch"
+            )
         if copy is None:
             return
         what_to_do = f"set train.batches.folder to a copy of {self.folder}"

@@ -304,6 +304,8 @@ def _facts(data: TrainingData, seeded: _SeededRun, damaged: DamagedImages) -> di
     """Facts of a model for config.json, beside its architecture."""
     options, run, folder = seeded.options, seeded.run, seeded.folder
     keys = data.keys(sorted(damaged.rows))
+    # The recipe is all that decides the model, except the seed.
+    recipe = data.fingerprint(options.model_copy(update={"seed": 0}), run)
     return {
         "loss": run.loss if run.steps else "pretrained",
         "steps": run.steps,
@@ -315,6 +317,6 @@ def _facts(data: TrainingData, seeded: _SeededRun, damaged: DamagedImages) -> di
         "run": run.model_dump(mode="json") | {"init_from": Path(run.init_from).name},
         "made_from": folder.fingerprint,
         **({"init_sha256": folder.start_sha256} if folder.start else {}),
-        **({"recipe": data.recipe(options, run)} if run.steps else {}),
+        **({"recipe": recipe} if run.steps else {}),
         **({"undecodable": {"images": len(keys), "keys": keys}} if keys else {}),
     }

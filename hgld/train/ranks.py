@@ -57,14 +57,6 @@ class Ranks:
         """The slice of a global batch that belongs to this rank."""
         return part_of_rank(batch, self.rank, self.size)
 
-    def require_division(self, batch: int) -> None:
-        """Refuse a global batch that cannot be shared equally."""
-        if batch % self.size:
-            raise UsageError(
-                f"{self.size} processes do not divide a batch of {batch} images; change "
-                "--nproc_per_node or train.classes_per_batch"
-            )
-
     def device(self, name: str) -> torch.device:
         """The device of that name for this process; for GPUs, the one of its local rank."""
         device = choose_device(name)
