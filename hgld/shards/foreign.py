@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from hashlib import sha256
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -371,7 +372,18 @@ def describe_tar(tar: Path, rules: SampleRules) -> Iterator[dict[str, Any]]:
 
     Of a sample that is left out, whose path is "", there are shard, key, extent and reason.
     """
-    samples, reader = list(_group(tar, rules)), FileReader(tar.parent)
+    found = list[tuple[str, Member]]()
+    for member in scan_tar(tar, end_mark=False):  # webdataset's own readers do not require it
+        if CONTROL.search(member.name):
+            raise InvalidData(
+                f"{tar}: byte {member.start}: the member's name {member.name[:100]!r} is not UTF-8 "
+                "or has control characters; pack the tar with other names"
+            )
+        key, suffix = rules.split(member.name)
+        if suffix and IN_SAMPLE.fullmatch(member.name):
+            found.append((key, member))
+    samples = [(key, [member for _, member in own]) for key, own in groupby(found, itemgetter(0))]
+    reader = FileReader(tar.parent)
     # Before a part of one is read, which has no image or no class.
     times = Counter(key for key, _ in samples)
     if twice := next((key for key in times if times[key] > 1), None):
@@ -394,27 +406,6 @@ def _split_of(tar: Path) -> str:
         ['val', 'train', 'all']
     """
     return re.sub(r"[-_]?\d*(\d([-_])of\2\d+)?$", "", tar.stem) or "train"
-
-
-def _group(tar: Path, rules: SampleRules) -> Iterator[tuple[str, list[Member]]]:
-    """Yield each key with its adjacent members."""
-    key, members = "", list[Member]()
-    for member in scan_tar(tar, end_mark=False):  # webdataset's own readers do not require it
-        if CONTROL.search(member.name):
-            raise InvalidData(
-                f"{tar}: byte {member.start}: the member's name {member.name[:100]!r} is not UTF-8 "
-                "or has control characters; pack the tar with other names"
-            )
-        own, suffix = rules.split(member.name)
-        if not (suffix and IN_SAMPLE.fullmatch(member.name)):
-            continue
-        if own != key and members:
-            yield key, members
-            members = []
-        key = own
-        members.append(member)
-    if members:
-        yield key, members
 
 
 def _describe_sample(
