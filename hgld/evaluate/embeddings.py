@@ -146,8 +146,10 @@ class EmbeddingStore:
             else:
                 times = [embed_or_keep(task) for task in tasks]
             loaded.cache_clear()
-        images, loading, network = map(sum, zip(*times, strict=True))
+        images = sum(count for count, _, _ in times)
         if images:
+            loading = sum(loading_s for _, loading_s, _ in times)
+            network = sum(network_s for *_, network_s in times)
             share = loading / (loading + network)
             say(
                 f"{label}: {images:,} images, {images / (time.perf_counter() - start):,.0f} "
