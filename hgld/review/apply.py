@@ -149,7 +149,7 @@ def apply_choices(
         when: date.
         source: name of what they were made in, for the log.
         sitting: choices with the same one, person and date are one entry of the log.
-        taxonomy_edits: a supercategory that was edited since is the same evidence.
+        taxonomy_edits: a choice may have the former name or kind of a supercategory.
 
     Raises:
         InvalidData: all faults of all choices; nothing is appended.
@@ -163,7 +163,8 @@ def apply_choices(
         for number, choice in enumerate(choices, 1)
         for more in [[name for name in ("evidence", "block") if name in choice]]
     ]
-    found = read_values(Sheet(source, names, rows), values, kinds)
+    earlier = present_names(taxonomy, taxonomy_edits), former_kinds(taxonomy, taxonomy_edits)
+    found = read_values(Sheet(source, names, rows), values, kinds, *earlier)
     if found.faults:
         raise InvalidData(*_report(source, found.faults))
     made_of = [sitting] if sitting else [str(sorted(row.cells.items())) for row in rows]

@@ -95,8 +95,8 @@ def read_values(
     sheet: Sheet,
     values: Mapping[str, Value],
     kinds: Mapping[str, str],
-    present: Mapping[str, tuple[str, str]] | None = None,
-    former_kinds: Mapping[str, Collection[str]] | None = None,
+    present: Mapping[str, tuple[str, str]],
+    former_kinds: Mapping[str, Collection[str]],
 ) -> Reading:
     """Read the rows of a sheet of values (``keyed``).
 
@@ -118,8 +118,8 @@ def read_values(
             shown = followed(base.heads, value.history) if value else ()
             outdated += value is not None and set(shown) != {head.id for head in value.heads}
         elif found is None:
-            names = kinds, present or {}, former_kinds or {}
-            found = _read_decision(_as_named_now(row, base, value, *names), kinds)
+            row_now = _as_named_now(row, base, value, kinds, present, former_kinds)
+            found = _read_decision(row_now, kinds)
             if row["decision"].casefold() == "open" and value is not None:
                 # a row that was written from an undone first decision shows it; without a base,
                 # it was written from the present one

@@ -185,6 +185,16 @@ def test_a_choice_on_a_value_that_changed_since_it_was_shown_is_refused() -> Non
         made(CLUSTERS.assign(instance_of="inn"), hint("chapel"))
 
 
+def test_a_choice_with_a_former_name_gets_the_present_one() -> None:
+    taxonomy, decisions, edits = rename([])
+    choice = {"key": "Q1", "decision": "keep", "supercategory": "church", "kind": "human-made"}
+    found = apply_choices(
+        [choice], CLUSTERS, taxonomy, decisions, NO_EDITS, NO_HINTS, who="ann", when="2026-02-03",
+        source="page", taxonomy_edits=edits,
+    )  # fmt: skip
+    assert of_pub(found.decisions) == ("chapel", "")
+
+
 def test_a_copy_from_before_a_value_had_an_id_contradicts_the_decision_on_the_id() -> None:
     by_label = decided(key="pub", key_type="label")
     by_id = decided(who="ben", supercategory="garden", supersedes=row_id(by_label), entry="cc s")

@@ -338,6 +338,35 @@ def test_decisions_that_wait_are_sent_in_the_name_of_who_made_them(
         assert [row["who"] for row in rows_of(fresh)] == ["Ben", "Ann"]
 
 
+def test_a_decision_on_its_way_stays_if_somebody_else_signs_in_and_goes_if_it_is_undone(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann, held = Colleague(chromium, server.url, "Ann"), list[Any]()
+    ann.saved()
+    ann.view.route("**/decisions", lambda route: held.append(route))
+
+    def send() -> None:
+        while not held:
+            ann.view.wait_for_timeout(50)
+        held.pop().continue_()
+
+    ann.press("d")
+    ann.view.click("#people")
+    ann.view.fill("#name", "Ben")
+    ann.press("Enter")
+    send()
+    ann.saw("#row-0 .dot.dropped")
+    ann.press("d")
+    ann.saw('#people[title*="1 decision not saved yet"]')
+    ann.press("z")
+    send()
+    ann.saved()
+    ann.view.wait_for_function("() => !document.querySelector('#row-1 .dot.dropped')")
+    ann.view.wait_for_timeout(2000)  # as long as an undo of the first one would take
+    made = [(row["who"], row["decision"]) for row in rows_of(fresh)]
+    assert made == [("Ann", "drop"), ("Ben", "drop"), ("Ben", "open")]
+
+
 def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_page_settles(
     chromium: Any, fresh: Road
 ) -> None:

@@ -5,6 +5,7 @@ const storeName = () => storeOf("review");
 const STATUSES = ["conflict", "open", "unsure", "stale", "decided", "dropped"];
 const edits = new Map(); // value key -> its four editable cells
 const steps = []; // each a list of [key, the edit before or undefined]
+const undone = new Set(); // ids of steps that were taken back, perhaps on their way to a server
 const changed = []; // what is to be drawn anew after a change
 
 const now = (row) => edits.get(row.key) || row.base;
@@ -63,6 +64,7 @@ function put(row, cells) {
 function undo() {
   const step = steps.pop();
   if (!step) return null;
+  undone.add(step.id);
   if (step.entry) undoSaved(step);
   else for (const [key, before] of step) put(rowOf.get(key), before);
   keep();

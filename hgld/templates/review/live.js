@@ -206,7 +206,7 @@ async function sendStep(id) {
   if (step) Object.assign(step, made, { noteOf: undefined });
   keepSteps();
   receive(found);
-  if (!step && found.entry) receive(await ask("undo", made)); // undone meanwhile
+  if (undone.has(id) && found.entry) receive(await ask("undo", made));
   const [disputed] = Object.keys(found.done).filter((key) => found.done[key] === "conflict");
   if (disputed) say(`${rowOf.get(disputed).label}: decided otherwise by somebody else; both are kept`);
 }
