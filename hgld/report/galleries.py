@@ -58,33 +58,26 @@ def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) ->
         top = number * ROW
         draw_line(draw, (GAP, top + 22), heading, theme.ink, 18.75, "ls", "-Bold")
         for column, cell in enumerate(cells):
-            place = GAP + column * (SIDE + GAP), top + HEADING
-            sheet.paste(_framed(cell), place)
-            _caption(draw, place, cell, theme)
+            left, photo = GAP + column * (SIDE + GAP), top + HEADING
+            sheet.paste(cell.colour, (left, photo, left + SIDE, photo + SIDE))
+            sheet.paste(_square(cell.image, SIDE - 2 * FRAME), (left + FRAME, photo + FRAME))
+            middle, bottom = left + SIDE // 2, photo + SIDE
+            draw_line(draw, (middle, bottom + 18), cell.verdict, theme.ink, 15.6, "ms")
+            texts = (fill(line, 38, max_lines=2, placeholder=" ...") for line in cell.credit)
+            for row, line in enumerate("\n".join(texts).split("\n")):
+                draw_line(draw, (middle, bottom + 33 + LINE * row), line, theme.muted, 10, "ms")
     buffer = io.BytesIO()
     dots = PIXELS_PER_INCH, PIXELS_PER_INCH
     sheet.save(buffer, "PNG", compress_level=COMPRESSION, dpi=dots)
     return buffer.getvalue()
 
 
-def _framed(cell: Cell) -> Image.Image:
-    """The middle of the photo, as a square with a frame."""
-    side = min(cell.image.size)
-    left, top = (cell.image.width - side) // 2, (cell.image.height - side) // 2
-    square = cell.image.convert("RGB").crop((left, top, left + side, top + side))
-    inner = SIDE - 2 * FRAME
-    framed = Image.new("RGB", (SIDE, SIDE), cell.colour)
-    framed.paste(square.resize((inner, inner), Image.Resampling.LANCZOS), (FRAME, FRAME))
-    return framed
-
-
-def _caption(draw: ImageDraw.ImageDraw, place: tuple[int, int], cell: Cell, theme: Theme) -> None:
-    middle, bottom = place[0] + SIDE // 2, place[1] + SIDE
-    draw_line(draw, (middle, bottom + 18), cell.verdict, theme.ink, 15.6, "ms")
-    lines = "\n".join(fill(line, 38, max_lines=2, placeholder=" ...") for line in cell.credit)
-    for number, line in enumerate(lines.split("\n")):
-        at = middle, bottom + 33 + LINE * number
-        draw_line(draw, at, line, theme.muted, 10, "ms")
+def _square(image: Image.Image, side: int) -> Image.Image:
+    """The middle of a photo as a square."""
+    least = min(image.size)
+    left, top = (image.width - least) // 2, (image.height - least) // 2
+    square = image.convert("RGB").crop((left, top, left + least, top + least))
+    return square.resize((side, side), Image.Resampling.LANCZOS)
 
 
 @dataclass(frozen=True)

@@ -87,8 +87,10 @@ class MetricRow:
 def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[MetricRow]:
     """The table of metrics."""
     metrics, models, runs = evaluation["metrics"], evaluation["models"], evaluation["runs"]
-    marked = [_marked(evaluation, metric, intervals) for metric in metrics]
-    rows = []
+    marked, rows = list[Collection[str]](), list[MetricRow]()
+    for metric in metrics:  # without query values, the mean decides
+        ties = intervals.ties.get(metric, best_runs(known_means(evaluation, metric), metric))
+        marked.append(() if len(ties) == len(runs) else ties)
     for number, (name, run) in enumerate(runs.items()):
         values = [run["mean"].get(metric) for metric in metrics]
         colours = tuple(theme.series[number % len(theme.series)] for theme in (LIGHT, DARK))
@@ -105,13 +107,6 @@ def metric_rows(evaluation: Mapping[str, Any], intervals: Intervals) -> list[Met
             )
         )
     return rows
-
-
-def _marked(evaluation: Mapping[str, Any], metric: str, intervals: Intervals) -> Collection[str]:
-    """Return the best run and those not significantly worse, unless these are all runs."""
-    # without query values, the mean decides
-    ties = intervals.ties.get(metric, best_runs(known_means(evaluation, metric), metric))
-    return () if len(ties) == len(evaluation["runs"]) else ties
 
 
 def _about(model: Mapping[str, Any], seeds: int) -> str:
