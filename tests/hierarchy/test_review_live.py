@@ -255,6 +255,22 @@ def test_a_comment_is_seen_by_others_and_decides_nothing(
     assert rows_of(fresh) == []
 
 
+def test_a_comment_that_is_refused_is_named_and_keeps_no_other_back(
+    chromium: Any, fresh: Road, server: Server
+) -> None:
+    ann = Colleague(chromium, server.url, "Ann")
+    ann.saved()
+    label = ann.text("#panel h2")
+    ann.view.fill("#comment", "x" * 2001)
+    ann.press("Escape", "j")
+    ann.view.fill("#comment", "a mill?")
+    ann.press("Escape")
+    ann.saw("#panel li:has-text('a mill?')")
+    ann.saw(f"#away:has-text('The comment on {label} is not saved: ')")
+    said = (fresh.labels / "comments.csv").read_text("utf-8")
+    assert said.count("Ann") == said.count("a mill?") == 1
+
+
 def test_decisions_made_while_the_server_is_away_are_sent_when_it_is_back(
     chromium: Any, fresh: Road
 ) -> None:
@@ -346,8 +362,9 @@ def test_a_decision_on_its_way_stays_if_somebody_else_signs_in_and_goes_if_it_is
     ann.view.route("**/decisions", lambda route: held.append(route))
 
     def send() -> None:
-        while not held:
-            ann.view.wait_for_timeout(50)
+        for _ in range(2400):
+            if not held:
+                ann.view.wait_for_timeout(50)
         held.pop().continue_()
 
     ann.press("d")

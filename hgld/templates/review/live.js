@@ -177,7 +177,10 @@ async function send() {
   session.sending = true;
   try {
     for (let step = nextStep(); step; step = nextStep()) await sendStep(step);
-    for (const [key, text] of remarks) if (!isWriting(key)) await sendRemark(key, text);
+    const refusals = [];
+    for (const [key, text] of remarks) if (!isWriting(key)) refusals.push(await sendRemark(key, text));
+    const [why] = refusals.filter(Boolean);
+    if (why) throw Object.assign(new Error(why), { isAnswer: true });
   } catch (error) {
     leaveServer(error.isAnswer ? error.message : "The server does not answer");
     setTimeout(send, AGAIN_MS);
@@ -211,14 +214,21 @@ async function sendStep(id) {
   if (disputed) say(`${rowOf.get(disputed).label}: decided otherwise by somebody else; both are kept`);
 }
 
-// A comment is sent when its field is left.
+// A comment is sent when its field is left. One that is refused keeps no other one back.
 const isWriting = (key) => document.activeElement?.id === "comment" && selected?.key === key;
 
 async function sendRemark(key, text) {
-  const found = await ask("comments", { key, text });
+  let found;
+  try {
+    found = await ask("comments", { key, text });
+  } catch (error) {
+    if (!error.isRefusal) throw error;
+    return `The comment on ${rowOf.get(key).label} is not saved: ${error.message}`;
+  }
   if (remarks.get(key) === text) remarks.delete(key);
   remember(remarkStore(), JSON.stringify([...remarks]));
   receive(found);
+  return "";
 }
 
 function keepSteps() {
