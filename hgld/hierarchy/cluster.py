@@ -86,7 +86,13 @@ def propose_clusters(
     vectors = vectors_of(keys, join_vectors(label_vectors, image_vectors, options))
     starts = None
     if decisions is not None:
-        starts = _centres_of_decided(values, vectors, decisions)
+        rows: dict[str, list[int]] = {}
+        for row, decision in enumerate(Decided(decisions).of_values(values)):
+            if decision and decision.places:
+                rows.setdefault(decision.supercategory, []).append(row)
+        # By name, so that the order of the decisions changes no cluster.
+        means = [vectors[rows[name]].mean(axis=0) for name in sorted(rows)]
+        starts = np.stack(means) if means else np.empty((0, vectors.shape[1]))
         if len(starts) > options.clusters:
             raise UsageError(
                 f"cluster.clusters is {options.clusters}, but the values decided so far lie in "
@@ -154,19 +160,6 @@ def vectors_of(keys: Sequence[str], label_vectors: Vectors) -> np.ndarray:
         )
     rows = [row_of[key] for key in keys]
     return np.asarray(label_vectors.vectors, dtype=np.float64)[rows]
-
-
-def _centres_of_decided(
-    values: pd.DataFrame, vectors: np.ndarray, decisions: pd.DataFrame
-) -> np.ndarray:
-    """(S, D): the mean vector of each supercategory's decided values, by name."""
-    rows: dict[str, list[int]] = {}
-    for row, decision in enumerate(Decided(decisions).of_values(values)):
-        if decision and decision.places:
-            rows.setdefault(decision.supercategory, []).append(row)
-    # By name, so that the order of the decisions changes no cluster.
-    means = [vectors[rows[name]].mean(axis=0) for name in sorted(rows)]
-    return np.stack(means) if means else np.empty((0, vectors.shape[1]))
 
 
 def _in_order(values: pd.DataFrame, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -73,7 +73,18 @@ def hint_classes(
         learn = ask_superclasses(client, ask, context.state).learn
         known = learn(root.class_id for root in roots)
         below = labels if roots else {}
-        roots = _still_so_named(roots, known)
+        # The roots that still have the label by which a person knew them.
+        renamed = [
+            f"{root.class_id} is '{label}' in Wikidata, but '{root.label}' there"
+            for root in roots
+            if (label := known[root.class_id].label) != root.label
+        ]
+        if renamed:
+            say(
+                f"class_roots.csv: {count_text(len(renamed), 'class')} with no hints, since "
+                f"Wikidata has another label: {some_of(renamed, SHOWN, '; ')}"
+            )
+        roots = [root for root in roots if known[root.class_id].label == root.label]
         ends = {root.class_id for root in roots}
         graph = {**known, **walk_up(below, ends, options.most_hops, learn)}
         translated = labels if options.languages else {}
@@ -177,20 +188,3 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
     ]
     require_no_faults(path, faults)
     return [Root(**row) for row in rows]
-
-
-def _still_so_named(roots: Iterable[Root], known: Graph) -> list[Root]:
-    """The roots that still have the label by which a person knew them."""
-    kept: list[Root] = []
-    renamed: list[str] = []
-    for root in roots:
-        if (label := known[root.class_id].label) == root.label:
-            kept.append(root)
-        else:
-            renamed.append(f"{root.class_id} is '{label}' in Wikidata, but '{root.label}' there")
-    if renamed:
-        say(
-            f"class_roots.csv: {count_text(len(renamed), 'class')} with no hints, since "
-            f"Wikidata has another label: {some_of(renamed, SHOWN, '; ')}"
-        )
-    return kept

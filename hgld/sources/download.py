@@ -283,6 +283,7 @@ def _retry(
             if asked_s > NOTED_S:
                 say(f"{text}{asks}; it is kept")
             stop.wait(max(asked_s, PAUSE_S * 2 ** (TRIES - 1 - left)))
+            _end_if(stop)
 
 
 def _in_short(error: Exception) -> str:

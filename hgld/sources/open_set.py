@@ -9,7 +9,6 @@ only, and if some classes are added or removed, few others change their split.
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np
@@ -48,8 +47,28 @@ def split_classes(
         ['evaluation', 'validation', 'train', 'evaluation']
     """
     grouped = None if groups is None else np.array([str(group) for group in groups])
-    if options.evaluation_classes:
-        held = np.isin(keys, _listed(options.evaluation_classes, keys))
+    if given := options.evaluation_classes:
+        where = "collect.evaluation_classes"
+        if isinstance(given, tuple):
+            listed = list(given)
+        else:
+            where = f"{where}: {given}"
+            try:
+                listed = [line.strip() for line in given.read_text("utf-8-sig").splitlines()]
+            except (OSError, UnicodeDecodeError) as error:
+                raise InvalidData(
+                    f"{where}: not readable ({error}); expected a class a line"
+                ) from None
+        composed = {normalize("NFC", key): key for key in keys}  # macOS has another form
+        listed = [composed.get(normalize("NFC", name), name) for name in listed]
+        known = set(keys)
+        unknown = [name for name in dict.fromkeys(listed) if name and name not in known]
+        if unknown:
+            names = some_of([*map(repr, unknown)], SHOWN)
+            raise InvalidData(
+                f"{where}: no class with images is named {names}{nearest(unknown[0], known)}"
+            )
+        held = np.isin(keys, listed)
     else:
         held = hold_out(keys, options.evaluation_share, options.seed, grouped)
     if held.sum() < 2 and (options.evaluation_classes or options.evaluation_share):
@@ -143,26 +162,3 @@ def _fractions(keys: Iterable[str], seed: int) -> np.ndarray:
     """Return a number in [0, 1) for each key, drawn by the seed."""
     digests = (sha256(f"{seed}:{key}".encode()).digest() for key in keys)
     return np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in digests])
-
-
-def _listed(given: tuple[str, ...] | Path, keys: Sequence[str]) -> list[str]:
-    """Return the classes of a list, or of the lines of a file."""
-    where = "collect.evaluation_classes"
-    if isinstance(given, tuple):
-        listed = list(given)
-    else:
-        where = f"{where}: {given}"
-        try:
-            listed = [line.strip() for line in given.read_text("utf-8-sig").splitlines()]
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidData(f"{where}: not readable ({error}); expected a class a line") from None
-    composed = {normalize("NFC", key): key for key in keys}  # macOS has another form
-    listed = [composed.get(normalize("NFC", name), name) for name in listed]
-    known = set(keys)
-    unknown = [name for name in dict.fromkeys(listed) if name and name not in known]
-    if unknown:
-        names = some_of([*map(repr, unknown)], SHOWN)
-        raise InvalidData(
-            f"{where}: no class with images is named {names}{nearest(unknown[0], known)}"
-        )
-    return listed

@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import md5
 from pathlib import Path
 from random import Random
+from threading import Event, Timer
 from time import monotonic, sleep
 from typing import Any
 
@@ -216,6 +217,15 @@ def test_a_pause_that_a_server_asks_for_is_kept(
         "kept"
         for status in ("429 Too Many Requests", "503 Service Unavailable")
     ]
+
+
+def test_after_a_stop_in_a_pause_nothing_more_is_asked(site: Site) -> None:
+    site.files.statuses["meta/train.csv"], site.files.retry_after = [429], "30"
+    file, stop = RemoteFile(f"{site.url}meta/train.csv", site.folder / "a.csv", 7, ""), Event()
+    Timer(0.3, stop.set).start()
+    with pytest.raises(Resumable, match="stopped on the way; run the same command again"):
+        download.download(file, site.folder / "notes", stop)
+    assert len(site.files.asked) == 1
 
 
 def test_a_long_pause_that_a_server_asks_for_ends_the_run(site: Site) -> None:

@@ -50,22 +50,16 @@ def read(source: Path, _: SourceOptions) -> Listing:
         row |= dict(zip(LEVELS, places[str(row["object"])], strict=False))
     lines = pd.DataFrame(rows)
     found = Listing.of_lines(pd.concat([lines, *_distractors(source)], ignore_index=True), LEVELS)
-    texts = _read_texts(source)
+    texts: dict[str, str] = {}  # object -> its description, on one line
+    if (source / TEXTS).is_file():
+        for line in read_text(source / TEXTS, "the ids of the texts").split():
+            path = source / "ilias_core" / line
+            text = single_blanks(read_text(path, "the text of a query"))
+            if not text:
+                raise InvalidData(f"{path}: empty; get it again")
+            texts[line.partition("/")[0]] = text
     names = [texts.get(name, name) for name in found.classes["name"]]
     return replace(found, classes=found.classes.assign(name=names))
-
-
-def _read_texts(source: Path) -> dict[str, str]:
-    """Object -> its description, on one line; empty without a list of them."""
-    if not (source / TEXTS).is_file():
-        return {}
-    texts = {}
-    for line in read_text(source / TEXTS, "the ids of the texts").split():
-        text = single_blanks(read_text(source / "ilias_core" / line, "the text of a query"))
-        if not text:
-            raise InvalidData(f"{source / 'ilias_core' / line}: empty; get it again")
-        texts[line.partition("/")[0]] = text
-    return texts
 
 
 def _read_taxonomy(source: Path) -> tuple[str, dict[str, tuple[str, str, str]]]:
