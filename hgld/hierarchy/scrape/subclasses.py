@@ -18,7 +18,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from hgld.artifacts import named_in_errors
 from hgld.config import ScrapeOptions
 from hgld.hierarchy.scrape.answers import (
-    LANGUAGES,
     LookUp,
     NamedItem,
     read_classes,
@@ -26,15 +25,9 @@ from hgld.hierarchy.scrape.answers import (
     read_labels,
 )
 from hgld.hierarchy.scrape.client import ApiClient
-from hgld.hierarchy.scrape.crawl import ask_entities, in_parts
+from hgld.hierarchy.scrape.crawl import CLASSES, ask_entities, in_parts
 from hgld.tasks import track
 from hgld.words import single_blanks
-
-QUESTION = {
-    "props": "info|labels|claims",
-    "languages": "|".join(LANGUAGES),
-    "languagefallback": "1",
-}
 
 
 @dataclass(frozen=True)
@@ -100,10 +93,10 @@ class Wikidata(Generic[Known]):
         batch_size: int = 0,
     ) -> None:
         self.client = client
-        self.options = options
         self.path = path
-        entities = partial(ask_entities, options.wikidata_api)
-        self.ask = ask if callable(ask) else partial(entities, ask, client)
+        if not callable(ask):
+            ask = partial(ask_entities, options.wikidata_api, ask, client)
+        self.ask = ask
         self.read = read
         self.batch_size = batch_size or options.batch_size
         self.server = "stand-in" if options.stand_in else options.wikidata_api
@@ -138,8 +131,8 @@ def ask_superclasses(
     client: ApiClient, options: ScrapeOptions, folder: Path
 ) -> Wikidata[SuperClasses]:
     """Return what is known of the classes above others, kept in a folder."""
-    path = folder / "superclasses.json"
-    return Wikidata(client, options, path, QUESTION, read_superclasses, SuperClasses)
+    path, question = folder / "superclasses.json", {**CLASSES, "props": "info|labels|claims"}
+    return Wikidata(client, options, path, question, read_superclasses, SuperClasses)
 
 
 def ask_labels(
