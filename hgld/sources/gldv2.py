@@ -339,7 +339,7 @@ def _load_rows(
 
 def _read_solution(source: Path, options: CollectOptions) -> pd.DataFrame:
     if not options.retrieval_solution_csv:
-        return pd.DataFrame(columns=list(SOLUTION.columns), dtype="str")
+        return SOLUTION.empty()
     if not options.index_image_csv:
         raise UsageError(
             "collect.retrieval_solution_csv needs collect.index_image_csv, which gives the queries "
@@ -534,9 +534,7 @@ def _write_dropped(
 
 def _landmarks(space: str, file: str, source: Path, ids: "pd.Series[int]") -> pd.DataFrame:
     """Return all landmarks of an id space: rows of the category CSV, then those only in images."""
-    table = pd.DataFrame({"landmark_id": [], "category": []}).astype({"landmark_id": "int64"})
-    if file:
-        table = CATEGORIES.read(source / file)
+    table = CATEGORIES.read(source / file) if file else CATEGORIES.empty()
     extra = pd.DataFrame({"landmark_id": ids[~ids.isin(table["landmark_id"])], "category": ""})
     table = pd.concat([table, extra], ignore_index=True)
     names = table["category"].map(name_landmark).astype("str")

@@ -142,14 +142,13 @@ def read_hierarchy(
 def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Return size, reason and detail of each line; the reason of a taken image is empty."""
     rows = rows.reset_index(drop=True)
-    if "image_id" not in rows:
-        rows = rows.assign(image_id=rows["path"], offset=0, size_bytes=-1)
-    else:  # the photos of tars; a file that is one photo is named by its path
-        rows = rows.assign(
-            image_id=rows["image_id"].fillna(rows["path"]).astype("str"),
-            offset=rows["offset"].fillna(0).astype("int64"),
-            size_bytes=rows["size_bytes"].fillna(-1).astype("int64"),
-        )
+    # Only photos of tars have these; a file that is one photo is named by its path.
+    own = rows.reindex(columns=["image_id", "offset", "size_bytes"])
+    rows = rows.assign(
+        image_id=own["image_id"].astype("object").fillna(rows["path"]).astype("str"),
+        offset=own["offset"].fillna(0).astype("int64"),
+        size_bytes=own["size_bytes"].fillna(-1).astype("int64"),
+    )
     place = rows["file"] + " line " + rows["line"].astype("str")
     known = rows["size_bytes"] >= 0
     found = (
