@@ -48,7 +48,8 @@ def read(source: Path, _: SourceOptions) -> Listing:
 
 def _read_domain(source: Path, domain: str) -> Iterator[dict[str, object]]:
     indexed = domain in INDEXED
-    photos = "images/images" if (source / "images" / "images").is_dir() else "images"
+    twice = [path.name for path in source.glob("images/*")] == ["images"]
+    photos = "images/images" if twice else "images"
     files = {"train": "train", "val": "validation", "test": "test" if indexed else "evaluation"}
     files |= {"index": "index"} if indexed else {}
     for name, split in files.items():
