@@ -9,7 +9,7 @@ place in the global batch, never on the process that loads it.
 import atexit
 import os
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -311,8 +311,13 @@ class _BatchWorker:
             if not self.images.is_remote:
                 yield from (self._fill(number, batch, {}) for number, batch in planned)
                 return
+
+            def fetch(place: tuple[int, GlobalBatch]) -> tuple[int, GlobalBatch, dict[int, bytes]]:
+                rows = place[1].rows[self.part]
+                return *place, self.images.fetch(rows[rows >= 0])
+
             # The next batch is fetched while this one is decoded.
-            with closing(read_ahead(self._fetch, planned, ahead=AHEAD)) as fetched:
+            with closing(read_ahead(fetch, planned, ahead=AHEAD)) as fetched:
                 for number, batch, held in fetched:
                     yield self._fill(number, batch, held)
             return
@@ -323,10 +328,6 @@ class _BatchWorker:
             jpegs = stream_batches(self.images, self.plan, epoch, rows)
             for number, batch, held in zip(places, batches, jpegs, strict=True):
                 yield self._fill(number, batch, held)
-
-    def _fetch(self, planned: tuple[int, GlobalBatch]) -> tuple[int, GlobalBatch, dict[int, bytes]]:
-        rows = planned[1].rows[self.part]
-        return *planned, self.images.fetch(rows[rows >= 0])
 
     def _fill(self, number: int, batch: GlobalBatch, jpegs: Mapping[int, bytes]) -> Filled:
         # A copy, since replacements must not change the plan's rows.
@@ -352,39 +353,28 @@ class _BatchWorker:
                     )
                 images[place] = image
             if (rows < 0).any():
-                blank = self._blank(batch, images)
+                # As an image of this part or, if the part is all padding, of the batch.
+                places = np.flatnonzero(batch.rows >= 0).tolist()
+                others = (self._image(batch, at)[1] for at in places)
+                blank = torch.zeros_like(next(i for i in chain(images, others) if i is not None))
                 for place in np.flatnonzero(rows < 0).tolist():
                     images[place] = blank
         filled = stack_images(images) if self.ring is None else slot
         return filled, rows, batch, set(self.damaged)
 
-    def _image(self, batch: GlobalBatch, at: int, jpeg: bytes | None) -> tuple[int, Tensor]:
+    def _image(self, batch: GlobalBatch, at: int, jpeg: bytes | None = None) -> tuple[int, Tensor]:
         """Row number and tensor of a cell of the batch; the replacement's if it is damaged."""
         planned = int(batch.rows[at])
-        image = self._load(planned, jpeg)
-        if image is not None:
-            return planned, image
-        for row in spare_rows(batch, at, self.images.labels, self.plan.seed):
-            image = self._load(row)
-            if image is not None:
-                return row, image
+        spare = spare_rows(batch, at, self.images.labels, self.plan.seed)
+        for row in chain([planned], spare):
+            try:
+                return row, self.images.load(row, jpeg)
+            except DamagedImage as error:
+                self.damaged.add(row)
+                if len(self.damaged) > self.budget:
+                    raise exceeded(str(error), len(self.damaged), self.budget) from None
+            jpeg = None  # is not the spare's
         raise InvalidData(f"{self.images.name(planned)}: no image of its class can be decoded")
-
-    def _load(self, row: int, jpeg: bytes | None = None) -> Tensor | None:
-        """The tensor of an image; None if it is damaged and within the budget."""
-        try:
-            return self.images.load(row, jpeg)
-        except DamagedImage as error:
-            self.damaged.add(row)
-            if len(self.damaged) > self.budget:
-                raise exceeded(str(error), len(self.damaged), self.budget) from None
-            return None
-
-    def _blank(self, batch: GlobalBatch, images: Iterable[Tensor | None]) -> Tensor:
-        """Zeros of an image's shape: this part's, or the batch's if the part is all padding."""
-        places = np.flatnonzero(batch.rows >= 0).tolist()
-        others = (self._image(batch, at, None)[1] for at in places)
-        return torch.zeros_like(next(i for i in chain(images, others) if i is not None))
 
 
 def _row_numbers(numbers: Sequence[int] | np.ndarray, count: int) -> np.ndarray:

@@ -162,8 +162,16 @@ class IndexCheck:
             return
         limits = {**BOUNDS, **dict.fromkeys(levels, (0, MOST_CLASSES - 1))}
         for name, (least, most) in limits.items():
-            if name in rows:
-                self._require_numbers(rows, name, least, most)
+            if name not in rows:
+                continue
+            dtype = rows[name].dtype
+            if not (isinstance(dtype, np.dtype) and dtype.kind in "iu"):
+                fault = f"column '{name}' is of {dtype}; expected whole numbers without gaps"
+                raise wrong_index(self.path, fault)
+            values = rows[name].to_numpy()
+            if int(values.min()) < least or int(values.max()) > most:
+                wrong = (values < least) | (values > most)
+                self._refuse(rows, name, wrong, f"{least} to {most}")
         # Rows of a shard must be adjacent, so its first row marks the whole shard.
         changes = text_changes(rows["shard"])
         firsts = np.r_[0, np.flatnonzero(changes) + 1]  # first row of each shard
@@ -173,16 +181,6 @@ class IndexCheck:
         if self.columns is None or ("run" in rows and levels and levels[-1] in rows):
             self._require_classes(rows, levels, np.r_[0, np.cumsum(changes)])
         self.rows += len(rows)
-
-    def _require_numbers(self, rows: pd.DataFrame, name: str, least: int, most: int) -> None:
-        column = rows[name]
-        if not (isinstance(column.dtype, np.dtype) and column.dtype.kind in "iu"):
-            fault = f"column '{name}' is of {column.dtype}; expected whole numbers without gaps"
-            raise wrong_index(self.path, fault)
-        values = column.to_numpy()
-        if int(values.min()) < least or int(values.max()) > most:
-            wrong = (values < least) | (values > most)
-            self._refuse(rows, name, wrong, f"{least} to {most}")
 
     def _refuse(self, rows: pd.DataFrame, name: str, wrong: np.ndarray, expected: str) -> None:
         """Raise for the first wrong row, if there is one."""

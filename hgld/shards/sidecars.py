@@ -276,23 +276,21 @@ def write_texts(columns: Sequence[str], parts: Iterable[pd.DataFrame], path: Pat
         parts: the rows, some at a time, each with these columns.
         path: of the new file.
     """
+    schema = pa.schema([(name, pa.string()) for name in columns])
     with path.open("wb") as file:
         file.write(",".join(columns).encode() + b"\n")
         for rows in parts:
             if rows.empty:
                 continue
-            cells = [_quote(rows[name]) for name in columns]
+            table, cells = pa.Table.from_pandas(rows, schema, preserve_index=False), []
+            for name in columns:
+                texts = table[name].combine_chunks()
+                special = pc.match_substring_regex(texts, '[,"\r\n]')
+                if pc.any(special).as_py():
+                    doubled = pc.replace_substring(texts, '"', '""')
+                    quoted = pc.binary_join_element_wise('"', doubled, '"', "")
+                    texts = pc.if_else(special, quoted, texts)
+                cells.append(texts)
             cells[-1] = pc.binary_join_element_wise(cells[-1], "\n", "")
             lines = pc.binary_join_element_wise(*cells, ",")
             file.write(lines.buffers()[2])  # the texts of an array are contiguous
-
-
-def _quote(column: "pd.Series[Any]") -> pa.Array:
-    cells = pa.array(column, pa.string())
-    if isinstance(cells, pa.ChunkedArray):
-        cells = cells.combine_chunks()
-    special = pc.match_substring_regex(cells, '[,"\r\n]')
-    if not pc.any(special).as_py():
-        return cells
-    doubled = pc.replace_substring(cells, '"', '""')
-    return pc.if_else(special, pc.binary_join_element_wise('"', doubled, '"', ""), cells)

@@ -322,7 +322,14 @@ class ShardFile:
         parts: list[bytes] = []
         offsets, start = [], self.size_bytes
         for suffix, data in members:
-            parts += (_header(f"{key}.{suffix}", len(data)), data, bytes(padding(len(data))))
+            name, size = f"{key}.{suffix}".encode("ascii"), b"%011o\0" % len(data)
+            if len(name) > LONGEST_NAME:
+                raise ValueError(
+                    f"{key}.{suffix}: a member's name has {LONGEST_NAME} bytes at most"
+                )
+            checksum = b"%06o\0 " % (_SUM + sum(name) + sum(size))
+            parts += (name.ljust(LONGEST_NAME, b"\0"), _BEFORE_SIZE, size, _TIME, checksum, _AFTER)
+            parts += (data, bytes(padding(len(data))))
             offsets.append(start + BLOCK)
             start += BLOCK + len(data) + padding(len(data))
         sample = b"".join(parts)
@@ -358,12 +365,3 @@ _BEFORE_SIZE = _TEMPLATE[LONGEST_NAME:_SIZE]
 _TIME = _TEMPLATE[_SIZE + 12 : _CHECKSUM]
 _AFTER = _TEMPLATE[_REST:]
 _SUM = sum(_BEFORE_SIZE) + sum(_TIME) + sum(_AFTER) + 8 * 0x20  # the checksum counts as blanks
-
-
-def _header(name: str, size: int) -> bytes:
-    text, digits = name.encode("ascii"), b"%011o\0" % size
-    if len(text) > LONGEST_NAME:
-        raise ValueError(f"{name}: a member's name has {LONGEST_NAME} bytes at most")
-    checksum = b"%06o\0 " % (_SUM + sum(text) + sum(digits))
-    name_field = text.ljust(LONGEST_NAME, b"\0")
-    return b"".join((name_field, _BEFORE_SIZE, digits, _TIME, checksum, _AFTER))
