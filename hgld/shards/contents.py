@@ -38,21 +38,6 @@ def read_sample(folder: Path | str, key: str) -> Sample:
         InvalidData: no sample matches (the nearest key is named), several match, or the bytes of
             its image were changed.
     """
-    row = _find_row(folder, key)
-    reader = FileReader(tar_folder(folder))
-    jpeg = reader.read_image(row)
-    size = row["json_size"]  # 0: shards of other programs may have no JSON
-    text = reader.read(row["shard"], row["json_offset"], size) if size else b"{}"
-    try:
-        return Sample(row, json.loads(text), jpeg)
-    except ValueError:
-        raise InvalidData(
-            f"{join_location(reader.folder, row['shard'])}: key {row['key']}: its JSON is not what "
-            "the index states; run `hgld shards verify`"
-        ) from None
-
-
-def _find_row(folder: Path | str, key: str) -> dict[str, Any]:
     index = read_index(folder, columns=["key", "image_id", "shard"])
     found = index[index["key"] == key]
     found = index[index["image_id"] == key] if found.empty else found
@@ -71,7 +56,17 @@ def _find_row(folder: Path | str, key: str) -> dict[str, Any]:
         raise InvalidData(f"{folder}: the image id '{key}' has several samples; give a key: {keys}")
     rows = read_index(folder, [found["shard"].iloc[0]])
     row: dict[str, Any] = rows[rows["key"] == found["key"].iloc[0]].iloc[0].to_dict()
-    return row
+    reader = FileReader(tar_folder(folder))
+    jpeg = reader.read_image(row)
+    size = row["json_size"]  # 0: shards of other programs may have no JSON
+    text = reader.read(row["shard"], row["json_offset"], size) if size else b"{}"
+    try:
+        return Sample(row, json.loads(text), jpeg)
+    except ValueError:
+        raise InvalidData(
+            f"{join_location(reader.folder, row['shard'])}: key {row['key']}: its JSON is not what "
+            "the index states; run `hgld shards verify`"
+        ) from None
 
 
 def count_shards(folder: Path | str) -> dict[str, Any]:

@@ -50,8 +50,7 @@ class PlannedShard:
         plan: path of the file.
         start: place of its first sample among those of all shards.
         stop: place after its last sample.
-        runs: range of its runs.
-        pieces: ranges that hold its images, in any order and among others.
+        ranges: that of its runs, then those that hold its images, in any order and among others.
     """
 
     file: str
@@ -59,18 +58,13 @@ class PlannedShard:
     plan: Path
     start: int
     stop: int
-    runs: ByteRange
-    pieces: Sequence[ByteRange]
-
-    def ranges(self) -> list[ByteRange]:
-        """Offsets and sizes of what is read of the plan."""
-        return [self.runs, *self.pieces]
+    ranges: Sequence[ByteRange]
 
     def read(self) -> pd.DataFrame:
         """Read columns of images, level_1 .., name_1 .., run, split and shard, as written."""
         tables = []
         with self.plan.open("rb") as file:
-            for offset, size in self.ranges():
+            for offset, size in self.ranges:
                 file.seek(offset)
                 tables.append(pa.ipc.open_stream(file.read(size)).read_all())
         runs, images = tables[0], pa.concat_tables(tables[1:])
@@ -109,16 +103,6 @@ class LabelledImages:
         part = self.splits[split]
         rows = np.flatnonzero(self.landmarks[part] >= 0) + part.start
         return np.asarray(rows, np.int32 if len(self.landmarks) < 1 << 31 else np.int64)
-
-    def take(self, rows: np.ndarray, columns: Sequence[str]) -> pd.DataFrame:
-        """Read a few rows, given in ascending order."""
-        parts, start = [], 0
-        for batch in self.images.batches(columns):
-            first, last = np.searchsorted(rows, [start, start + len(batch)])
-            parts.append(batch.take(pa.array(rows[first:last] - start)))
-            start += len(batch)
-        found: pd.DataFrame = pa.Table.from_batches(parts).to_pandas()
-        return found
 
 
 def label_in_parts(
@@ -220,7 +204,7 @@ def write_plan(
     names = [(split, n) for split, plan in plans.items() for n in range(len(plan.shards) - 1)]
     ranges = np.searchsorted(first, np.arange(len(names)), side="right") - 1
     shards = [
-        PlannedShard(shard_name(*name), name[0], path, *bounds, own, pieces[number])
+        PlannedShard(shard_name(*name), name[0], path, *bounds, [own, *pieces[number]])
         for name, bounds, own, number in zip(names, pairwise(starts), runs, ranges, strict=True)
     ]
     return shards, file.digest.hexdigest()

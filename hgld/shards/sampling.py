@@ -162,12 +162,10 @@ class Samples:
             raise InvalidData("the images have no runs; expected those of ImageTable.read")
         else:
             labels, runs, shards = rows.labels, rows.runs, rows.shards
-        ends = [(part.min(), part.max()) for part in pieces(labels) if part.size]
-        low = min((first for first, _ in ends), default=0)
-        high = max((last for _, last in ends), default=0)
-        if not 0 <= low <= high < MOST_CLASSES:
+        ends = [end for part in pieces(labels) if part.size for end in (part.min(), part.max())]
+        if ends and not 0 <= min(ends) <= max(ends) < MOST_CLASSES:
             raise InvalidData(
-                f"the rows' classes are numbered {low} to {high}; expected 0 to "
+                f"the rows' classes are numbered {min(ends)} to {max(ends)}; expected 0 to "
                 f"{MOST_CLASSES - 1}, as read_index gives them"
             )
         return cls(labels, runs, shards)
@@ -399,8 +397,8 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
     if surplus := int(used.sum()) - rows * width:  # fewer than a row's width
         gone = random.choice(int(used.sum()), surplus, replace=False)
         np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
-    table = np.empty((rows, width), np.int32)
-    _deal(kinds, used, table)
+    # Item i is in row i % rows: no kind has more items than rows, so no row has it twice.
+    table = np.ascontiguousarray(np.repeat(kinds, used).reshape(width, rows).T)
     for first in range(0, SWAPS * table.size, PIECE):
         number = min(PIECE, SWAPS * table.size - first)
         _swap(table, random.integers(0, table.size, (number, 2)))
@@ -408,18 +406,6 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
     for column in table.T:  # one by one, since a copy of a large table takes its memory again
         column[:] = column[order]
     return table
-
-
-@kernel
-def _deal(kinds: np.ndarray, used: np.ndarray, table: np.ndarray) -> None:
-    """Put item i into row i % rows: no kind has more items than rows, so no row has it twice."""
-    row, column = 0, 0
-    for kind, number in zip(kinds, used):  # noqa: B905 - numba has no strict
-        for _ in range(number):
-            table[row, column] = kind
-            row += 1
-            if row == len(table):
-                row, column = 0, column + 1
 
 
 @kernel

@@ -78,7 +78,7 @@ class ShardTask:
 
     def reads(self) -> Iterator[FileRange]:
         """Ranges of the files that hold the shard's plan and images."""
-        for offset, size in self.planned.ranges():
+        for offset, size in self.planned.ranges:
             yield self.planned.plan, offset, size
         for path, offset, size in self.planned.read()[PLACE].itertuples(index=False):
             yield self.source / path, offset, size

@@ -61,8 +61,8 @@ def verify_shards(folder: Path | str) -> None:
         try:
             with local_copy(place, shard["file"]) as here:  # of a URL one shard at a time
                 verify_shard(here, shard, rows, REWRITE if exported else RESTORE)
-                keys = _level_keys(here / shard["file"], manifest["levels"], exported)
-                found.append(_verify_rows(here, shard["file"], rows, rules or SampleRules(keys)))
+                known = rules or _rules_of(here / shard["file"], manifest["levels"], exported)
+                found.append(_verify_rows(here, shard["file"], rows, known))
         except InvalidData as error:
             faults.append(str(error))
     if faults:
@@ -120,15 +120,15 @@ def verify_shard(
         raise wrong_index(path, fault)
 
 
-def _level_keys(tar: Path, levels: Sequence[str], exported: bool) -> tuple[str, ...]:
-    """JSON keys of a sample's classes, coarse to fine; empty for the .cls member."""
+def _rules_of(tar: Path, levels: Sequence[str], exported: bool) -> SampleRules:
+    """The default rules, with the JSON keys of a sample's classes; none for the .cls member."""
     if exported:
-        return (*(f"{key}_id" for key in level_keys(levels[:-1])), "label")
+        return SampleRules((*(f"{key}_id" for key in level_keys(levels[:-1])), "label"))
     if list(levels) == ["class"]:  # the word for the .cls member, and maybe a key
         with suppress(InvalidData):
             next(describe_tar(tar, SampleRules()), None)
-            return ()
-    return tuple(levels)
+            return SampleRules()
+    return SampleRules(tuple(levels))
 
 
 def _verify_rows(folder: Path, file: str, rows: pd.DataFrame, rules: SampleRules) -> pd.DataFrame:

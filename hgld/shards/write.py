@@ -197,7 +197,12 @@ def _scale(labelled: LabelledImages, source: Path, encoding: Encoding) -> float:
     reader, before, after = FileReader(source), 0, 0
     rows = np.flatnonzero(labelled.landmarks >= 0)
     rows = rows[:: max(1, len(rows) // 64)]
-    for row in labelled.take(rows, ["path", "offset", "size_bytes", *boxes]).to_dict("records"):
+    chosen, start = [], 0
+    for batch in labelled.images.batches(["path", "offset", "size_bytes", *boxes]):
+        first, last = np.searchsorted(rows, [start, start + len(batch)])
+        chosen += batch.take(pa.array(rows[first:last] - start)).to_pylist()
+        start += len(batch)
+    for row in chosen:
         data = reader.read(row["path"], row["offset"], row["size_bytes"])
         try:
             made = encode_image(data, encoding, box_of(row))
