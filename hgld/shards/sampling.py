@@ -397,8 +397,8 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
     if surplus := int(used.sum()) - rows * width:  # fewer than a row's width
         gone = random.choice(int(used.sum()), surplus, replace=False)
         np.subtract.at(used, np.searchsorted(np.cumsum(used), gone, side="right"), 1)
-    # Item i is in row i % rows: no kind has more items than rows, so no row has it twice.
-    table = np.ascontiguousarray(np.repeat(kinds, used).reshape(width, rows).T)
+    table = np.empty((rows, width), np.int32)
+    _deal(kinds, used, table)
     for first in range(0, SWAPS * table.size, PIECE):
         number = min(PIECE, SWAPS * table.size - first)
         _swap(table, random.integers(0, table.size, (number, 2)))
@@ -406,6 +406,18 @@ def deal_rows(counts: np.ndarray, width: int, random: np.random.Generator) -> np
     for column in table.T:  # one by one, since a copy of a large table takes its memory again
         column[:] = column[order]
     return table
+
+
+@kernel
+def _deal(kinds: np.ndarray, used: np.ndarray, table: np.ndarray) -> None:
+    """Put item i into row i % rows: no kind has more items than rows, so no row has it twice."""
+    row, column = 0, 0
+    for kind, number in zip(kinds, used):  # noqa: B905 - numba has no strict
+        for _ in range(number):
+            table[row, column] = kind
+            row += 1
+            if row == len(table):
+                row, column = 0, column + 1
 
 
 @kernel
