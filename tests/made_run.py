@@ -247,6 +247,7 @@ def _write_ranking(folder: Path, name: str, index: pd.DataFrame, depth: int) -> 
 
 
 def _write_losses(folder: Path) -> None:
+    (folder / "runs.json").write_text(json.dumps({"runs": [*WEIGHTS]}))
     for name, digest in WEIGHTS.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps({"sha256": digest}))

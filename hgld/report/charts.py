@@ -26,6 +26,7 @@ from hgld.figures import (
     draw_shares,
     draw_sunburst,
 )
+from hgld.model.model_folder import CONFIG, RUNS, run_names
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import (
     confusion_by_class,
@@ -82,8 +83,9 @@ def find_losses(models: Mapping[str, Mapping[str, Any]], runs: Path) -> dict[str
 
     Names do not identify a model: ``evaluate.models`` may give a run another one.
     """
-    files = sorted(runs.glob("*/config.json"))
-    folders = {Json(path.name).read(path).get("sha256"): path.parent for path in files}
+    # other folders may be of a run that was left out since, or of other programs
+    own = [runs / name for name in run_names(runs)] if (runs / RUNS).is_file() else []
+    folders = {Json(CONFIG).read(run / CONFIG).get("sha256"): run for run in own}
     found = {
         name: read_losses(folders[facts["weights_sha256"]])
         for name, facts in models.items()

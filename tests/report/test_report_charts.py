@@ -353,6 +353,14 @@ def test_the_smallest_of_many_shares_are_added_up() -> None:
     assert sum(bar.get_width() for bar in figure.axes[0].patches) == pytest.approx(100)
 
 
+def test_folders_beside_the_runs_are_not_read_for_losses(run: MadeRun) -> None:
+    same = json.dumps({"sha256": WEIGHTS["good"]})
+    for name, content in (("other program's", "{"), ("left out", same)):
+        (run.models / name).mkdir()
+        (run.models / name / "config.json").write_text(content)
+    assert list(charts.find_losses(run.evaluation["models"], run.models)) == ["good"]
+
+
 def test_losses_are_those_of_the_weights_that_were_measured(run: MadeRun) -> None:
     """A run by another name keeps its curve; another model by the name of a run has none."""
     run.evaluation["models"]["plain"] |= {"weights_sha256": WEIGHTS["good"], "steps": 3}
