@@ -355,7 +355,7 @@ def _amounts(resources: dict[str, float]) -> str:
         '1 CPU, 0.5 GPU, 2 GB of memory'
     """
     return ", ".join(
-        f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:.3g} {name}"
+        f"{amount / 1e9:.3g} GB of memory" if name == "memory" else f"{amount:,.4g} {name}"
         for name, amount in resources.items()
     )
 

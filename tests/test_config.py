@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from hgld.config import EmbedOptions, ScrapeOptions, TrainOptions, default_work, load_pipeline
+from hgld.config import (
+    EmbedOptions,
+    EvaluateOptions,
+    ExportOptions,
+    ScrapeOptions,
+    TrainOptions,
+    default_work,
+    load_pipeline,
+)
 from hgld.errors import UsageError
 from hgld.words import nearest
 
@@ -55,7 +63,22 @@ def test_numbers_of_landmarks_to_hold_out_are_texts(tmp_path: Path) -> None:
         ("cluster.clusters=true", r"cluster\.clusters: expected a number \(found True\)"),
         ("embed.photos=true", r"embed\.photos: expected a number \(found True\)"),
         ("export.memory_gb=false", r"export\.memory_gb: expected a number \(found False\)"),
-        ("train.device=gpu", r"train\.device: expected auto, cpu or cuda \(found .gpu.\)"),
+        ("train.device=gpu", r"train\.device: expected auto, cpu, cuda, .* \(found .gpu.\)"),
+        ("embed.device=CUDA", r"embed\.device: expected auto, cpu, cuda, .* \(found .CUDA.\)"),
+        ("evaluate.device=mps", r"evaluate\.device: expected auto, .* \(found .mps.\)"),
+        ("evaluate.device=cpu:1", r"evaluate\.device: expected auto, .* \(found .cpu:1.\)"),
+        ("export.ray=", r"export\.ray: expected host:port, .* or auto .* \(found ..\)"),
+        ("fetch.ray=head", r"fetch\.ray: expected host:port, .* or auto .* \(found .head.\)"),
+        ("evaluate.ray=http://head:8265", r"evaluate\.ray: expected host:port, "),
+        ("export.ray=:", r"export\.ray: expected host:port, "),
+        ("evaluate.ray=ray://", r"evaluate\.ray: expected host:port, "),
+        ("export.cpus_per_task=0.33333", r"export\.cpus_per_task: expected four decimals at most"),
+        ("evaluate.gpus_per_task=0.00001", "gpus_per_task is 1e-05; Ray .* four decimals at most"),
+        ("train.images_per_class=4000000000", r"images_per_class: expected a number below 2\^31"),
+        ("train.batches.images_cap=4000000000", r"images_cap: expected a number below 2\^31"),
+        ("scrape.refresh_older_than=4000000000", r"older_than: expected a number below 2\^31"),
+        ("train.defaults.milestones=[4000000000]", r"milestones: expected a number below 2\^31"),
+        ("source.toy.size=100000", r"source\.toy\.size: input should be less .* 16384"),
         (
             "export.memory_gb=1e30",
             r"export\.memory_gb: input should be less than or equal to 1000000",
@@ -527,3 +550,26 @@ def test_only_names_runs_also_where_the_file_has_none(tmp_path: Path) -> None:
     assert list(load_pipeline(path, ["train.only=['model']"]).train.runs) == ["model"]
     with pytest.raises(UsageError, match=r"unknown run 'd' \(there are model\)"):
         load_pipeline(path, ["train.only=['d']"])
+
+
+@pytest.mark.parametrize(
+    "address", ["auto", "local", "head:6379", "ray://head:10001", "10.0.0.1:6379", "[::1]:6379"]
+)
+def test_addresses_of_a_ray_cluster_are_accepted(address: str) -> None:
+    assert EvaluateOptions(ray=address).ray == address
+
+
+def test_a_gpu_of_this_machine_is_refused_for_tasks_on_a_cluster() -> None:
+    with pytest.raises(ValueError, match="device is cuda:5, but Ray chooses the GPUs"):
+        EvaluateOptions(ray="auto", device="cuda:5")
+    assert EvaluateOptions(ray="auto", device="cuda").device == "cuda"
+
+
+def test_seeds_may_be_larger_than_counts() -> None:
+    assert TrainOptions(seed=2**62, seeds=(2**40, 1)).seed == 2**62
+
+
+def test_reservations_have_no_effect_without_a_cluster() -> None:
+    assert ExportOptions(cpus_per_task=4).without_effect() == ["cpus_per_task"]
+    assert ExportOptions(cpus_per_task=4, ray="auto").without_effect() == []
+    assert TrainOptions().without_effect() == ExportOptions().without_effect() == []

@@ -5,7 +5,7 @@ import gc
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from hgld.config import load_pipeline
 from hgld.errors import HgldError, InvalidData, MissingInput, UsageError
 from hgld.file_lock import hold
 from hgld.pipeline.edits import accept_edits
-from hgld.pipeline.lock import Lock, Workspace, judge, stage_options
+from hgld.pipeline.lock import Lock, Workspace, judge, left_over, stage_options
 from hgld.pipeline.plan import plan
 from hgld.pipeline.run import Runner, count_balance
 from hgld.pipeline.stages import STAGES, Stage, load_function
@@ -130,6 +131,58 @@ def test_a_training_split_without_images_stops_the_run_after_collect(
     assert notes.ran == ["fetch", "collect"]
 
 
+@pytest.mark.parametrize("stage", ["train", "evaluate"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_stops_the_run_before_its_first_stage(
+    pipeline: Path, stage: str
+) -> None:
+    notes = Notes()
+    with pytest.raises(UsageError, match=r"^device 'cuda': there is no GPU here"):
+        runner_of(pipeline, notes, *FITTING, f"{stage}.device=cuda").run()
+    assert notes.ran == []
+
+
+def test_a_reservation_without_a_cluster_is_named_in_the_plan_and_in_the_run(
+    pipeline: Path,
+) -> None:
+    said = ["export.cpus_per_task has no effect: export.ray names no Ray cluster"]
+    runner = runner_of(pipeline, notes := Notes(), "export.cpus_per_task=4")
+    assert list(plan(runner, "export").notes) == said and notes.notices == []
+    runner.run("label")
+    assert notes.notices == []
+    runner.run("export")
+    assert notes.notices == said
+
+
+def test_an_input_that_changes_during_a_run_is_reported_at_its_end(pipeline: Path) -> None:
+    class Edits(Notes):
+        def starts(self, stage: Stage, reasons: Sequence[str]) -> None:
+            super().starts(stage, reasons)
+            if stage.name == "export":  # as a review page may do meanwhile
+                with (pipeline.parent / "photos" / "labels.csv").open("a") as file:
+                    file.write("oak/0.png,tree,oak\n")
+
+    runner_of(pipeline, notes := Edits()).run("export")
+    (said,) = notes.notices
+    assert said.startswith("collect (source changed), label (source changed): stale, as this ")
+    assert said.endswith("the same command makes them again")
+    runner_of(pipeline, again := Notes()).run("export")
+    assert {"collect", "label"} <= {*again.ran} and again.notices == []
+
+
+def test_files_that_other_options_left_are_named_with_their_stage(pipeline: Path) -> None:
+    runner = runner_of(pipeline, Notes())
+    assert left_over(runner.stages, runner.workspace) == {}
+    work = runner.workspace.work
+    work.mkdir()
+    for name in ("clusters.csv", "cluster_summary.csv", "lineage.csv", "mine.csv"):
+        (work / name).touch()
+    assert left_over(runner.stages, runner.workspace) == {
+        "cluster": ["clusters.csv", "cluster_summary.csv"],
+        "label": ["lineage.csv"],
+    }
+
+
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/set", "nonsense://bucket/set"])
 def test_a_url_for_shards_that_is_refused_leaves_the_export_as_it_was(
     run: Callable[..., Notes], pipeline: Path, url: str
@@ -192,10 +245,12 @@ def test_options_that_fit_pass_the_check(run: Callable[..., Notes], pipeline: Pa
     export = runner.stage("export")
     runner._check_ahead(export, runner.stages)
     assert runner._checked == {
-        "hgld.shards.shard_url:check_url",
-        "hgld.train:check_split",
-        "hgld.train:check_training",
-        "hgld.evaluate:check_evaluation",
+        ("export", "hgld.shards.shard_url:check_url"),
+        ("train", "hgld.model.devices:check_device"),
+        ("train", "hgld.train:check_split"),
+        ("train", "hgld.train:check_training"),
+        ("evaluate", "hgld.model.devices:check_device"),
+        ("evaluate", "hgld.evaluate:check_evaluation"),
     }
 
 

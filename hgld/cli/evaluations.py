@@ -168,13 +168,15 @@ def embed(
 
     Landmarks are measured with --max-side 1024 and --scale 0.7071 --scale 1 --scale 1.4142.
     """
-    from hgld.config import EvaluateOptions, model_options
+    from hgld.config import EvaluateOptions, ModelOptions, checked_options
     from hgld.errors import UsageError
     from hgld.evaluate.ijb_c import FaceProtocol
     from hgld.evaluate.photo_files import embed_photos, photos_in
     from hgld.evaluate.revisited import Answers
 
-    chosen = model_options(model, max_side=max_side, scales=scale)
+    more = {"max_side": max_side, "scales": scale}
+    chosen = checked_options(ModelOptions, model, source=model, **more)
+    options = checked_options(EvaluateOptions, "--device", device=device)
     if answers is not None and ijb_c is not None:
         raise UsageError("--answers and --ijb-c are lists of different data sets; give one")
     listed = "--answers" if answers is not None else "--ijb-c" if ijb_c is not None else ""
@@ -187,7 +189,7 @@ def embed(
     else:
         photos = {"photos": photos_in(images)}
     with progress("embed"):
-        options, skip = EvaluateOptions(device=device), None if listed else skip_damaged
+        skip = None if listed else skip_damaged
         paths = embed_photos(chosen, images, photos, out, options, skip)
     for path in paths:
         typer.echo(path)

@@ -12,7 +12,7 @@ from hgld.artifacts import ARTIFACTS, Folder
 from hgld.cli.console import plain_console
 from hgld.cli.output import print_json, print_wrapped
 from hgld.errors import HgldError, Resumable
-from hgld.pipeline.lock import foresee
+from hgld.pipeline.lock import foresee, left_over
 from hgld.pipeline.plan import Plan, estimate_fetch, find_disks
 from hgld.pipeline.run import Runner
 from hgld.pipeline.running import read_running
@@ -22,7 +22,8 @@ from hgld.words import count_text, duration_text, percent_text, size_text, wrapp
 
 def print_status(runner: Runner, as_json: bool) -> None:
     """Print the state of every stage, and why."""
-    running, rows = read_running(runner.workspace.work), {}
+    running = read_running(runner.workspace.work)
+    rows: dict[str, tuple[str, list[str]]] = {}
     for stage, now in foresee(runner.judge_all()):
         state, reasons = str(now.state), [*now.reasons]
         # in the lock, a stage that another process runs looks like a stopped one
@@ -34,12 +35,15 @@ def print_status(runner: Runner, as_json: bool) -> None:
             except HgldError as error:
                 waits = str(error)  # a file of the labels is damaged
             state, reasons = ("waiting", [waits]) if waits else (state, reasons)
-        rows[stage.name] = {"state": state, "reasons": reasons}
+        rows[stage.name] = state, reasons
+    for name, files in left_over(runner.stages, runner.workspace).items():
+        state, reasons = rows.get(name, ("left out", []))
+        rows[name] = state, [*reasons, f"left from other options: {', '.join(files)}"]
     if as_json:
-        print_json(rows)
+        print_json({n: {"state": state, "reasons": why} for n, (state, why) in rows.items()})
         return
-    for name, row in rows.items():
-        print_wrapped(f"{name:<9} {row['state']:<8} {'; '.join(row['reasons'])}".rstrip(), 19)
+    for name, (state, reasons) in rows.items():
+        print_wrapped(f"{name:<9} {state:<8} {'; '.join(reasons)}".rstrip(), 19)
 
 
 def print_plan(plan: Plan) -> None:
@@ -48,6 +52,8 @@ def print_plan(plan: Plan) -> None:
         _print_row(stage.name, f"{freshness.state:<8} {stage.help}")
         _print_row("", "reads   " + (_files(stage.reads) or "-"))
         _print_row("", "writes  " + _files(stage.writes))
+    for note in plan.notes:
+        _print_row("note", note)
     groups: dict[str, list[int]] = {}  # sizes below the common address, numbered tars together
     for url, _, size_bytes in plan.downloads:
         name = re.sub(r"_\d+\.tar$", "_*.tar", url.removeprefix(plan.base_url))
@@ -101,6 +107,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         ],
         "costs": [asdict(plan.cost)],
         "images_counted": plan.is_counted,
+        "notes": list(plan.notes),
     }
 
 

@@ -30,9 +30,9 @@ from hgld.config.option_types import KIND_SEPARATOR, LEVEL_NAMES, Options, witho
 from hgld.config.pipeline_file import (
     Pipeline,
     StageContext,
+    checked_options,
     default_work,
     load_pipeline,
-    model_options,
     sections,
 )
 from hgld.config.result_options import EvaluateOptions, ModelOptions, PublishOptions, ReportOptions
@@ -78,9 +78,9 @@ __all__ = [
     "StageContext",
     "ToyOptions",
     "TrainOptions",
+    "checked_options",
     "default_work",
     "load_pipeline",
-    "model_options",
     "require_crop_inside",
     "sections",
     "without_folders",

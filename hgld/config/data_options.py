@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, Tag, model_validator
 
-from hgld.config.option_types import LocalPath, Options, ShardUrl
+from hgld.config.option_types import LocalPath, Options, RayAddress, RayAmount, ShardUrl
 
 
 class ToyOptions(Options):
@@ -17,7 +17,7 @@ class ToyOptions(Options):
     """Number of train landmarks; the index has half as many others."""
     images: int = Field(8, ge=2)
     """Images of a landmark, on average."""
-    size: int = Field(128, ge=32)
+    size: int = Field(128, ge=32, le=16384)
     """Side of an image in pixels."""
 
 
@@ -144,10 +144,10 @@ class FetchOptions(Options):
     default: keep the tars as they are."""
     jpeg_quality: int = Field(75, ge=1, le=100)
     """JPEG quality of the photos that short_side shrinks."""
-    ray: str | None = None
+    ray: RayAddress | None = None
     """Address of a Ray cluster that shrinks the photos, as many tars at a time as parallel; auto:
     this machine's. This machine downloads."""
-    cpus_per_task: float = Field(1.0, gt=0)
+    cpus_per_task: RayAmount = Field(1.0, gt=0)
     """Cores of the Ray cluster that a tar reserves while its photos are shrunk."""
     memory_gb_per_task: float = Field(0.0, ge=0)
     """Memory in GB that a tar reserves on its node of the Ray cluster; 0: none."""
@@ -267,9 +267,9 @@ class ExportOptions(Options):
     memory_gb: float | None = Field(None, ge=1, le=1e6)
     """Memory in GB for sorting tables of images; beyond it they are sorted on disk. Default: a
     quarter of the machine's, or of its container's or job's."""
-    ray: str | None = None
+    ray: RayAddress | None = None
     """Address of a Ray cluster that writes the shards; auto: this machine's."""
-    cpus_per_task: float = Field(1.0, gt=0)
+    cpus_per_task: RayAmount = Field(1.0, gt=0)
     """Cores of the Ray cluster that one shard reserves while it is written."""
     memory_gb_per_task: float = Field(0.0, ge=0)
     """Memory in GB that one shard reserves on its node of the Ray cluster; 0: none."""

@@ -146,8 +146,21 @@ def _resolve_shards(folder: Any, info: ValidationInfo) -> Any:
 
 def _require_device(name: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", name):
-        raise ValueError("expected auto, cpu or cuda")
+        raise ValueError("expected auto, cpu, cuda, or one of several GPUs as cuda:1")
     return name
+
+
+def _require_cluster(address: str) -> str:
+    # Ray takes other texts for addresses, too, and some of its own errors have many lines
+    if not re.fullmatch(r"auto|local|(ray://)?([\w.-]+|\[[\da-f:.]+\]):\d+", address):
+        raise ValueError("expected host:port, ray://host:port, or auto for the one on this machine")
+    return address
+
+
+def _require_amount(amount: float) -> float:
+    if round(amount, 4) != amount:
+        raise ValueError("expected four decimals at most, as Ray reserves no finer shares")
+    return amount
 
 
 def _require_web_address(url: str) -> str:
@@ -193,6 +206,8 @@ def files_of_models(sources: Mapping[str, str]) -> dict[str, Path]:
 
 LocalPath = Annotated[Path, BeforeValidator(_resolve)]
 DeviceName = Annotated[str, AfterValidator(_require_device)]
+RayAmount = Annotated[float, AfterValidator(_require_amount)]
+RayAddress = Annotated[str, AfterValidator(_require_cluster)]
 WebAddress = Annotated[str, AfterValidator(_require_web_address)]
 ModelName = Annotated[str, BeforeValidator(_resolve_model)]
 TextEncoderName = Annotated[str, BeforeValidator(partial(_resolve_weights, tags=True))]
@@ -219,11 +234,12 @@ class Options(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _require_held(cls, value: Any) -> Any:
-        # numpy and torch end in an overflow, within a step, that names no option
+    def _require_held(cls, value: Any, info: ValidationInfo) -> Any:
+        # numpy, torch and SQLite end in an overflow, within a step, that names no option
         for one in value if isinstance(value, tuple) else (value,):
-            if isinstance(one, int | float) and abs(one) >= 2**63:
-                raise ValueError("expected a number below 2^63")
+            is_count = isinstance(one, int) and info.field_name not in ("seed", "seeds")
+            if isinstance(one, int | float) and abs(one) >= 2 ** (31 if is_count else 63):
+                raise ValueError(f"expected a number below 2^{31 if is_count else 63}")
         return value
 
     @field_validator("*", mode="before")
@@ -235,6 +251,12 @@ class Options(BaseModel):
         if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
             raise ValueError("expected a number")
         return value
+
+    def without_effect(self) -> list[str]:
+        """Return the names of options that are set but reserve for tasks on no Ray cluster."""
+        if getattr(self, "ray", "no option") is not None:
+            return []
+        return [name for name in sorted(self.model_fields_set) if name.endswith("_per_task")]
 
     def brought_paths(self) -> dict[str, Path]:
         """Return option -> path of a person's own files."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self, get_args, get_origin
+from typing import Any, Self, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError, model_validator
 
@@ -24,10 +24,12 @@ from hgld.config.hierarchy_options import (
     ScrapeOptions,
 )
 from hgld.config.option_types import LEVEL_NAMES, LocalPath, Options, mark_folder
-from hgld.config.result_options import EvaluateOptions, ModelOptions, PublishOptions, ReportOptions
+from hgld.config.result_options import EvaluateOptions, PublishOptions, ReportOptions
 from hgld.config.training_options import TrainOptions
 from hgld.errors import UsageError
 from hgld.words import nearest
+
+Checked = TypeVar("Checked", bound=Options)
 
 # pydantic's kinds of faults whose own words name Python types
 EXPECTED = {
@@ -166,16 +168,21 @@ def default_work(pipeline_file: Path) -> Path:
     return work if pipeline_file.is_absolute() else Path(os.path.relpath(work))
 
 
-def model_options(source: str, **preparation: Any) -> ModelOptions:
-    """Return a model to evaluate, checked; None keeps a default.
+def checked_options(model: type[Checked], given_by: str, **values: Any) -> Checked:
+    """Return options that do not come from a pipeline file, checked.
+
+    Args:
+        model: of the options.
+        given_by: argument of a command, for the error.
+        values: by the names of the options.
 
     Raises:
-        UsageError: the options do not fit the model.
+        UsageError: a value is wrong, or they do not fit together.
     """
     try:
-        return ModelOptions.model_validate({"source": source, **preparation})
+        return model.model_validate(values)
     except ValidationError as error:
-        raise UsageError(f"{source}: {_describe(error)}") from None
+        raise UsageError(f"{given_by}: {_describe(error)}") from None
 
 
 def load_pipeline(path: Path, settings: Sequence[str] = ()) -> Pipeline:

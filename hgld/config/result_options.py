@@ -11,6 +11,8 @@ from hgld.config.option_types import (
     DeviceName,
     ModelName,
     Options,
+    RayAddress,
+    RayAmount,
     RunName,
     files_of_models,
 )
@@ -185,9 +187,9 @@ class EvaluateOptions(Options):
     """Device that embeds and ranks: auto (a GPU if there is one), cpu or cuda."""
     processes: int = Field(1, ge=1)
     """Processes that embed and, for a large gallery, rank; with GPUs, each uses one of them."""
-    ray: str | None = None
+    ray: RayAddress | None = None
     """Address of a Ray cluster that embeds and ranks; auto: this machine's."""
-    cpus_per_task: float = Field(1.0, gt=0)
+    cpus_per_task: RayAmount = Field(1.0, gt=0)
     """Cores of the Ray cluster that a task reserves."""
     gpus_per_task: float | None = Field(None, ge=0)
     """GPUs of the Ray cluster that a task reserves, a whole number; below 1, tasks share one.
@@ -218,9 +220,15 @@ class EvaluateOptions(Options):
             raise ValueError("all-vs-all needs one split as query and as gallery")
         if self.protocol == "query-gallery" and self.query == self.gallery:
             raise ValueError("query-gallery needs two splits; one against itself is all-vs-all")
-        if (gpus := self.gpus_per_task or 0) > 1 and gpus % 1:
+        gpus = self.gpus_per_task or 0
+        if (gpus > 1 and gpus % 1) or round(gpus, 4) != gpus:
             raise ValueError(
-                f"gpus_per_task is {gpus:g}; Ray reserves whole GPUs, or a share of one"
+                f"gpus_per_task is {gpus:g}; Ray reserves whole GPUs, or a share of one with four "
+                "decimals at most"
+            )
+        if self.ray is not None and self.device.startswith("cuda:"):
+            raise ValueError(
+                f"device is {self.device}, but Ray chooses the GPUs of its tasks; expected cuda"
             )
         return self
 

@@ -277,7 +277,7 @@ class TrainOptions(Options):
     """A timm model, MODEL/FILE with a file of its weights, or offline:efficientnet-lite0."""
     pretrained: bool = True
     """Start from pretrained weights; false: from random ones."""
-    dim: int = Field(512, ge=2, lt=2**31)
+    dim: int = Field(512, ge=2)
     """Dimension D of an embedding."""
     image_size: int = Field(224, ge=32, lt=2**20)
     """Side in pixels of the square that the model sees in training."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
+from hgld.config import EmbedOptions, EvaluateOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, UsageError
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -31,7 +32,7 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    unknown = UsageError(f"device '{name}' is unknown; expected auto, cpu or cuda")
+    unknown = UsageError(f"device '{name}' is unknown; expected auto, cpu, cuda or cuda:1")
     try:
         device = torch.device(name)
     except RuntimeError:
@@ -40,7 +41,22 @@ def choose_device(name: str) -> torch.device:
         raise unknown
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(f"device '{name}': there is no GPU here that torch can use; try cpu")
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        last = "the only one is cuda:0" if count == 1 else f"the last is cuda:{count - 1}"
+        raise UsageError(f"device '{name}': there is no such GPU here; {last}")
     return device
+
+
+def check_device(
+    *, options: EmbedOptions | TrainOptions | EvaluateOptions, context: StageContext
+) -> None:
+    """Refuse a GPU that this machine lacks, before earlier stages take their hours.
+
+    Raises:
+        UsageError: as ``choose_device``.
+    """
+    if getattr(options, "ray", None) is None:  # else it is the device of a node
+        choose_device(options.device)
 
 
 def worker_device(name: str) -> torch.device:

@@ -8,7 +8,7 @@ all later stages fresh.
 import json
 import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -26,7 +26,7 @@ from hgld.artifacts import (
 )
 from hgld.config import Options, Pipeline, default_work, without_folders
 from hgld.errors import HgldError, Resumable, shortage
-from hgld.pipeline.stages import Stage, load_function
+from hgld.pipeline.stages import STAGES, Stage, load_function
 from hgld.words import count_text, shortened, single_blanks, some_of
 
 State = Literal["fresh", "stale", "missing"]
@@ -351,6 +351,17 @@ def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, 
         if state != "fresh":
             remade |= set(stage.writes)
         yield stage, Freshness(state, tuple(reasons), now.edited)
+
+
+def left_over(stages: Sequence[Stage], workspace: Workspace) -> dict[str, list[str]]:
+    """Return stage -> its files in the work folder that no stage of these options writes."""
+    written = {name for stage in stages for name in stage.writes}
+    makers = {name: stage.name for stage in STAGES for name in stage.writes if name not in written}
+    found: dict[str, list[str]] = {}
+    for name, maker in makers.items():
+        if ARTIFACTS[name].place == "work" and workspace.path(name).exists():
+            found.setdefault(maker, []).append(ARTIFACTS[name].file)
+    return found
 
 
 def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, Any]:

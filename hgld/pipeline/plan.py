@@ -10,7 +10,7 @@ from typing import Any
 from hgld.artifacts import LargeTable
 from hgld.pipeline.cost import Cost, estimate_cost
 from hgld.pipeline.lock import Freshness, Workspace, foresee
-from hgld.pipeline.run import Runner
+from hgld.pipeline.run import Runner, without_effect
 from hgld.pipeline.stages import Stage, load_function
 
 EXAMPLE = 1_000_000  # images, while their number is unknown
@@ -42,6 +42,7 @@ class Plan:
     Attributes:
         cost: of the images that collect has listed, else of a million as an example.
         is_counted: whether it is of the listed images.
+        notes: on options without effect.
     """
 
     stages: list[tuple[Stage, Freshness]]
@@ -50,6 +51,7 @@ class Plan:
     disks: tuple[Disk, ...]
     cost: Cost
     is_counted: bool
+    notes: tuple[str, ...]
 
 
 def plan(runner: Runner, until: str | None = None) -> Plan:
@@ -69,6 +71,7 @@ def plan(runner: Runner, until: str | None = None) -> Plan:
         find_disks(runner.workspace, estimate_fetch(runner), runs),
         estimate_cost(EXAMPLE if images is None else images),
         images is not None,
+        tuple(note for stage, _ in stages for note in without_effect(stage, pipeline)),
     )
 
 

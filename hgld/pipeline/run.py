@@ -88,6 +88,15 @@ def count_balance(stage: str, balance: Balance, workspace: Workspace, seconds: f
     return Summary(stage, len(came_in), len(went_on), len(dropped), unit, seconds)
 
 
+def without_effect(stage: Stage, pipeline: Pipeline) -> list[str]:
+    """Describe options of a stage that are set, but reserve for tasks on no Ray cluster."""
+    names = getattr(pipeline, stage.name).without_effect()
+    return [
+        f"{stage.name}.{name} has no effect: {stage.name}.ray names no Ray cluster"
+        for name in names
+    ]
+
+
 def _keys(name: str, balance: Balance, workspace: Workspace) -> "pd.Index":
     import pandas as pd
 
@@ -130,7 +139,7 @@ class Runner:
         self.listener = listener
         self.lock = Lock.load(workspace.work / "lock.json")
         self.stages = active_stages(workspace.pipeline)
-        self._checked: set[str] = set()
+        self._checked: set[tuple[str, str]] = set()
         self._aside: dict[str, BaseProcess | None] = {}
         self._kept: dict[str, tuple[object, Any]] | None = None
 
@@ -144,6 +153,8 @@ class Runner:
         stages = self.stages[: last + 1]
         with self.alone():
             ran = sum(self.run_if_needed(s, ahead=stages[i:]) for i, s in enumerate(stages, 1))
+            if ran:
+                self._report_stale(stages)
         for name, option in left_out(self.workspace.pipeline).items() if until is None else ():
             self.listener.notice(f"{name} is left out: {option} is not set")
         return ran
@@ -290,6 +301,8 @@ class Runner:
                     work = load_function(later.aside)()
                     self._aside[later.name] = None if work is None else start_aside(work)
             self._require_as_made(stage)
+            for text in without_effect(stage, self.workspace.pipeline):
+                self.listener.notice(text)
             self.listener.starts(stage, freshness.reasons or ("asked for",))
             try:
                 self._execute(stage, force, begins)
@@ -311,7 +324,7 @@ class Runner:
         for later in (stage, *ahead):
             options = getattr(self.workspace.pipeline, later.name)
             for function, reads in later.checks.items():
-                if function in self._checked or not made.issuperset(reads):
+                if (later.name, function) in self._checked or not made.issuperset(reads):
                     continue
                 if later is stage and reads:
                     continue
@@ -322,7 +335,7 @@ class Runner:
                     options=options,
                     context=self._context(later, self.workspace.pipeline),
                 )
-                self._checked.add(function)
+                self._checked.add((later.name, function))
 
     def _settle_edits(self, stage: Stage, freshness: Freshness, force: bool) -> Freshness:
         """Refuse edits that are not accepted; any other change is damage and made again."""
@@ -391,6 +404,19 @@ class Runner:
             self.listener.notice(
                 f"{', '.join(stale)}: {stage.name} reads what {it} made before; `hgld run "
                 f"{self.workspace.words}` makes {them} again"
+            )
+
+    def _report_stale(self, stages: Sequence[Stage]) -> None:
+        """Send a notice of stages whose inputs changed while later stages ran."""
+        stale = [
+            f"{stage.name} ({some_of(now.reasons, SHOWN, '; ')})"
+            for stage, now in self.judge_all()
+            if stage in stages and now.state == "stale"
+        ]
+        if stale:
+            self.listener.notice(
+                f"{', '.join(stale)}: stale, as this changed during the run; later stages may have "
+                "read old and new files, and the same command makes them again"
             )
 
     def _not_accepted(self, path: Path) -> InvalidData:

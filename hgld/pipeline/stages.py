@@ -87,6 +87,7 @@ _OF_PHOTOS = ("embed.images", "embed.photos")
 _LANDMARKS = ("gldv2", "toy")  # with two id spaces, and pages of Wikimedia Commons
 _CLASSES = ("folder", "native")
 _KINDS = (*_LANDMARKS, *_CLASSES)
+_CHECK_DEVICE = "hgld.model.devices:check_device"
 LINKING = ("linked", "links", "ancestry")  # how classes got their items, in a release
 
 _collect = partial(
@@ -149,7 +150,7 @@ _evaluate = partial(
     Stage,
     "evaluate",
     writes=("evaluation", "per_query", "ranked_levels"),
-    checks={"hgld.evaluate:check_evaluation": ("images", "hierarchy")},
+    checks={_CHECK_DEVICE: (), "hgld.evaluate:check_evaluation": ("images", "hierarchy")},
     aside="hgld.ranking.first_call:plan_compiling",
     unit="measurements",
     revision=5,
@@ -297,6 +298,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("label_vectors", "taxonomy_vectors"),
         when={**_FROM_WORDS, "cluster.on": "text"},
         ignores=_OF_PHOTOS,
+        checks={_CHECK_DEVICE: ()},
     ),
     Stage(
         "embed",
@@ -305,6 +307,7 @@ STAGES: tuple[Stage, ...] = (
         reads=("values", "taxonomy", "landmark_values", "images", "source"),
         writes=("label_vectors", "taxonomy_vectors", "image_vectors"),
         when={**_FROM_WORDS, "cluster.on": ("images", "text+images")},
+        checks={_CHECK_DEVICE: ()},
     ),
     Stage(
         "cluster",
@@ -397,6 +400,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("models",),
         when={"trains": True},
         checks={
+            _CHECK_DEVICE: (),
             "hgld.train:check_split": ("images",),
             "hgld.train:check_training": ("images", "hierarchy"),
         },

@@ -229,6 +229,25 @@ def test_status_is_data_where_json_is_asked_for(tmp_path: Path) -> None:
     assert states["fetch"] == {"state": "missing", "reasons": ["not yet run"]}
 
 
+def test_status_names_files_that_other_options_left(tmp_path: Path) -> None:
+    for name in ("linked.csv", "image_vectors.npz"):
+        (tmp_path / name).touch()
+    states = json.loads(hgld("status", GLDV2, "--work", tmp_path, "--json").out)
+    found = ["left from other options: linked.csv"]
+    assert states["link"] == {"state": "left out", "reasons": found}
+    assert states["embed"]["reasons"][1:] == ["left from other options: image_vectors.npz"]
+    lines = hgld("status", GLDV2, "--work", tmp_path).out.splitlines()
+    assert "link      left out left from other options: linked.csv" in lines
+
+
+@pytest.mark.parametrize("device", ["gpu", "mps", "cpu:1", "CUDA"])
+def test_a_device_of_embed_is_refused_in_one_line(device: str, tmp_path: Path) -> None:
+    command = ["evaluations", "embed", "offline:efficientnet-lite0", "--images", tmp_path]
+    found = hgld(*command, "--out", tmp_path / "out", "--device", device, code=2)
+    assert found.err.startswith("hgld: --device: device: expected auto, cpu, cuda, ")
+    assert found.err.count("\n") == 1
+
+
 def test_doctor_knows_this_machine() -> None:
     facts = json.loads(hgld("doctor", "--json").out)
     assert int(facts["cores"]) >= 1 and facts["offline text encoder"] == "installed"
@@ -646,7 +665,7 @@ def test_square_brackets_in_an_option_are_shown_as_they_are(
 
 def test_the_plan_says_when_the_disk_is_too_small(capsys: pytest.CaptureFixture[str]) -> None:
     disk = Disk("files and shards", Path("work"), "--work", need_bytes=3000, free_bytes=1000)
-    print_plan(Plan([], "", [], (disk,), estimate_cost(1), is_counted=True))
+    print_plan(Plan([], "", [], (disk,), estimate_cost(1), is_counted=True, notes=()))
     assert "NOT ENOUGH: up to 2 kB more" in capsys.readouterr().out
 
 

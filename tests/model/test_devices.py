@@ -17,8 +17,21 @@ def test_a_gpu_where_there_is_none_is_one_clear_line() -> None:
 
 
 def test_an_unknown_device_is_named() -> None:
-    with pytest.raises(UsageError, match="device 'gpu' is unknown; expected auto, cpu or cuda"):
+    with pytest.raises(
+        UsageError, match="device 'gpu' is unknown; expected auto, cpu, cuda or cuda:1"
+    ):
         choose_device("gpu")
+
+
+@pytest.mark.parametrize(("count", "last"), [(1, "the only one is cuda:0"), (4, "is cuda:3")])
+def test_a_gpu_beyond_the_last_is_refused(
+    count: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    assert choose_device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(UsageError, match=f"'cuda:5': there is no such GPU here; .*{last}$"):
+        choose_device("cuda:5")
 
 
 def new_pages() -> int:
