@@ -33,7 +33,7 @@ from hgld.shards.location import LOCATION
 from hgld.shards.sample import Encoding, box_of, encode_image
 from hgld.shards.schema import numbered_levels
 from hgld.shards.shard import ShardTask, is_intact, read_markers, stamp_files, write_or_keep
-from hgld.shards.shard_plan import count_reasons, plan_split
+from hgld.shards.shard_plan import SplitPlan, count_reasons, plan_split
 from hgld.shards.shard_url import WRITER, ShardUrl
 from hgld.shards.sidecars import outdated_files, write_sidecars
 from hgld.tasks import map_tasks, prepare_workers, say
@@ -95,19 +95,7 @@ def export_shards(
             )
         encoding = Encoding(options.short_side, options.jpeg_quality, options.decode_all)
         scale = _scale(labelled, source, encoding)
-        finest = numbered_levels(len(classes.levels))[-2:]
-        numbers = classes.landmarks[finest].to_numpy(np.int32)
-        split_plans = {
-            split: plan_split(
-                numbers[labelled.landmarks[labelled.rows_of(split)]],
-                labelled.size_bytes[split] * scale,
-                split=split,
-                run_length=options.run_length,
-                shard_bytes=options.shard_megabytes * 1e6,
-                seed=options.seed,
-            )
-            for split in labelled.splits
-        }
+        split_plans = plan_splits(labelled, scale, options)
         planned, planned_hash = write_plan(labelled, split_plans, plans / "planned")
         document = [FORMAT, labels_hash, planned_hash, options.decisive()]
         made_from = sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -187,6 +175,25 @@ def _write_all(tasks: list[ShardTask], options: ExportOptions) -> None:
 
 def _reserve(options: ExportOptions) -> Reserve:
     return Reserve(options.cpus_per_task, memory_gb=options.memory_gb_per_task)
+
+
+def plan_splits(
+    labelled: LabelledImages, scale: float, options: ExportOptions
+) -> dict[str, SplitPlan]:
+    """Return the plan of each split; ``scale`` is the expected size of encoded images."""
+    finest = numbered_levels(len(labelled.classes.levels))[-2:]
+    numbers = labelled.classes.landmarks[finest].to_numpy(np.int32)
+    return {
+        split: plan_split(
+            numbers[labelled.landmarks[labelled.rows_of(split)]],
+            labelled.size_bytes[split] * scale,
+            split=split,
+            run_length=options.run_length,
+            shard_bytes=options.shard_megabytes * 1e6,
+            seed=options.seed,
+        )
+        for split in labelled.splits
+    }
 
 
 def _scale(labelled: LabelledImages, source: Path, encoding: Encoding) -> float:

@@ -109,9 +109,9 @@ def _plan(folder: Path, share: float) -> None:
     """
     from hgld.artifacts import ARTIFACTS
     from hgld.config import ExportOptions
-    from hgld.shards import write
     from hgld.shards.classes import number_classes
     from hgld.shards.export_plan import label_in_parts, write_plan
+    from hgld.shards.write import plan_splits
 
     _start()
     options, state = ExportOptions(shard_megabytes=42), folder / "state"
@@ -121,8 +121,7 @@ def _plan(folder: Path, share: float) -> None:
         images, number_classes(hierarchy), None, options.licenses, source=folder / "source",
         dropped=state / "dropped",
     )  # fmt: skip
-    plans = {split: write._plan_split(labelled, split, 1.0, options) for split in labelled.splits}
-    write_plan(labelled, plans, state / "planned")
+    write_plan(labelled, plan_splits(labelled, 1.0, options), state / "planned")
 
 
 def _make_large(folder: Path, share: float) -> None:
