@@ -46,7 +46,8 @@ class Classes:
             >>> classes.find(pd.DataFrame({"split": "test", "landmark_id": [7, 8]})).tolist()
             [0, -1]
         """
-        rows, wanted = np.full(len(images), -1), images["landmark_id"].to_numpy()
+        wanted = images["landmark_id"].to_numpy()
+        rows = np.full(len(images), -1)
         nowhere = pd.Index([]), np.empty(0, int)
         for split, places in images.groupby("split").indices.items():
             ids, found = self._spaces.get(SPACE_OF_SPLIT.get(str(split)), nowhere)

@@ -127,7 +127,8 @@ def label_in_parts(
     Raises:
         InvalidData: a source file is missing.
     """
-    why, missing, seen, named = removals_of(removals), list[str](), set[str](), 0
+    why = removals_of(removals)
+    missing, seen, named = list[str](), set[str](), 0  # source files
     finest = level_noun(classes.levels[-1])
     strange = dict.fromkeys(why)
     landmarks, bounds, at = [np.empty(0, np.int32)], dict[str, slice](), 0

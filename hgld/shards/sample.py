@@ -121,7 +121,8 @@ def encode_image(data: bytes, encoding: Encoding, box: Box | None = None) -> Enc
         OutsidePhoto: nothing of the photo is in the box.
         Undecodable: the bytes cannot be decoded.
     """
-    note, size, made = read_note(data), jpeg_size(data), None
+    note, size = read_note(data), jpeg_size(data)
+    made: Encoded | None = None
     if size is not None:
         require_size(size, len(data), "JPEG")
         if box is None and _keeps_size(size, encoding):

@@ -102,7 +102,8 @@ def _write_index(
         The facts of the shards, and counts of each split, as the manifest has them.
     """
     facts, schema = list[dict[str, Any]](), pa.schema([])
-    files, numbers = defaultdict[str, list[str]](list), defaultdict[tuple[str, str], set[int]](set)
+    files = defaultdict[str, list[str]](list)  # of each split
+    numbers = defaultdict[tuple[str, str], set[int]](set)  # classes of each split and level
     with ExitStack() as stack:
         writer: parquet.ParquetWriter | None = None
         for rows, fact in shards:
@@ -282,7 +283,8 @@ def write_texts(columns: Sequence[str], parts: Iterable[pd.DataFrame], path: Pat
         for rows in parts:
             if rows.empty:
                 continue
-            table, cells = pa.Table.from_pandas(rows, schema, preserve_index=False), []
+            table = pa.Table.from_pandas(rows, schema, preserve_index=False)
+            cells = []
             for name in columns:
                 texts = table[name].combine_chunks()
                 special = pc.match_substring_regex(texts, '[,"\r\n]')
