@@ -135,17 +135,12 @@ def _draw_more(vectors: np.ndarray, clusters: int, seed: int, starts: np.ndarray
     """``starts`` and rows drawn with chances as the squared distance to the nearest centre."""
     random = np.random.default_rng(seed)
     centres = list(starts)
-    distance = np.min([_squared(vectors, centre) for centre in centres], axis=0)
+    distance = np.min([((vectors - centre) ** 2).sum(axis=1) for centre in centres], axis=0)
     while len(centres) < clusters:
         row = random.choice(len(vectors), p=distance / distance.sum())
         centres.append(vectors[row])
-        distance = np.minimum(distance, _squared(vectors, vectors[row]))
+        distance = np.minimum(distance, ((vectors - vectors[row]) ** 2).sum(axis=1))
     return np.stack(centres)
-
-
-def _squared(vectors: np.ndarray, centre: np.ndarray) -> np.ndarray:
-    squared: np.ndarray = ((vectors - centre) ** 2).sum(axis=1)
-    return squared
 
 
 def find_clusters(

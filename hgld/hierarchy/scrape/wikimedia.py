@@ -74,8 +74,19 @@ class Progress:
     def watch(self, titles: Iterable[str], landmarks_of: Callable[[str], int]) -> None:
         """Go through the titles as they get done, with a step of progress for each landmark."""
         done = (title for title in titles for _ in range(landmarks_of(title)))
-        for _ in track(self._count(done), self.label, self.landmarks):
-            pass
+        for _ in track(done, self.label, self.landmarks):
+            self.done += 1
+            if not self.client.requests:
+                self.known, self.start = self.done, self.clock()
+                self.told = self.start
+            if self.clock() - self.told > NOTE_EVERY_S:
+                self.told = self.clock()
+                elapsed = self.clock() - self.start
+                left_s = (self.landmarks - self.done) * elapsed / (self.done - self.known)
+                say(
+                    f"{self.done:,} of {self.landmarks:,} landmarks, {self.client.requests:,} "
+                    f"requests, {self.rate():.1f}/s,\n{duration_text(left_s)} to go"
+                )
 
     def label(self) -> str:
         """Requests and their rate, beside the bar that counts the landmarks."""
@@ -93,22 +104,6 @@ class Progress:
         except BaseException:
             say(f"stopped: {self.done:,} of {self.landmarks:,} landmarks are looked up and kept")
             raise
-
-    def _count(self, done: Iterable[str]) -> Iterator[str]:
-        for title in done:
-            yield title
-            self.done += 1
-            if not self.client.requests:
-                self.known, self.start = self.done, self.clock()
-                self.told = self.start
-            if self.clock() - self.told > NOTE_EVERY_S:
-                self.told = self.clock()
-                elapsed = self.clock() - self.start
-                left_s = (self.landmarks - self.done) * elapsed / (self.done - self.known)
-                say(
-                    f"{self.done:,} of {self.landmarks:,} landmarks, {self.client.requests:,} "
-                    f"requests, {self.rate():.1f}/s,\n{duration_text(left_s)} to go"
-                )
 
 
 def scrape(
