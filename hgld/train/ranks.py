@@ -62,6 +62,11 @@ class Ranks:
         device = choose_device(name)
         if device.type != "cuda" or self.size == 1:
             return device
+        if device.index is not None:
+            raise UsageError(
+                f"device '{name}': each of {self.size} processes takes the GPU of its number; give "
+                "cuda, and choose GPUs by CUDA_VISIBLE_DEVICES"
+            )
         if self.local_rank >= torch.cuda.device_count():
             raise UsageError(
                 f"{self.local_rank + 1} or more processes share {torch.cuda.device_count()} GPUs; "

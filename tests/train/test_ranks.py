@@ -5,7 +5,7 @@ import socket
 import pytest
 import torch.distributed as dist
 
-from hgld.errors import Resumable
+from hgld.errors import Resumable, UsageError
 from hgld.train import ranks
 
 MEET = ranks._meet
@@ -54,3 +54,16 @@ def test_who_comes_after_the_end_of_torchrun_does_not_wait_for_its_store(
         monkeypatch.setenv(name, str(value))
     with pytest.raises(Resumable if rank == 0 else SystemExit):
         MEET()
+
+
+@pytest.mark.parametrize("rank", [1])
+def test_one_gpu_is_refused_for_several_processes(
+    rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
+    several = ranks.Ranks(rank, 2, rank)
+    assert several.device("cuda").index == rank
+    with pytest.raises(UsageError, match="'cuda:3': each of 2 processes takes the GPU of its"):
+        several.device("cuda:3")
