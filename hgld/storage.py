@@ -193,7 +193,11 @@ def masked(text: str) -> str:
     text = re.sub(r"(\w+://[^\s?'\"]*)\?[^\s'\")]*", r"\1", text)
     for name, value in os.environ.items():
         if SECRET.search(name) and len(value) > 7:
-            text = re.sub("".join(map(_as_in_url, value)), "***", text)
+            pattern = ""
+            for letter in value:  # also percent-encoded, once or several times
+                code = "".join(f"%(?:25)*{byte:02x}" for byte in os.fsencode(letter))
+                pattern += f"(?:{re.escape(letter)}|(?i:{code}))"
+            text = re.sub(pattern, "***", text)
     return text
 
 
@@ -543,12 +547,6 @@ def _code(error: Exception) -> str:
         if isinstance(status, int):
             return str(int(status))
     return ""
-
-
-def _as_in_url(letter: str) -> str:
-    """Pattern of a letter, also percent-encoded, once or several times."""
-    code = "".join(f"%(?:25)*{byte:02x}" for byte in os.fsencode(letter))
-    return f"(?:{re.escape(letter)}|(?i:{code}))"
 
 
 def _no_such_file(location: str) -> InvalidData:
