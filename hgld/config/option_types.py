@@ -152,7 +152,7 @@ def _require_device(name: str) -> str:
 
 def _require_cluster(address: str) -> str:
     # Ray takes other texts for addresses, too, and some of its own errors have many lines
-    if not re.fullmatch(r"auto|local|(ray://)?([\w.-]+|\[[\da-f:.]+\]):\d+", address):
+    if not re.fullmatch(r"auto|local|(ray://)?([\w.-]+|\[[\w:.]+\]):\d+", address):
         raise ValueError("expected host:port, ray://host:port, or auto for the one on this machine")
     return address
 
