@@ -410,8 +410,8 @@ class Runner:
         """Send a notice of stages whose inputs changed while later stages ran."""
         stale = [
             f"{stage.name} ({some_of(now.reasons, SHOWN, '; ')})"
-            for stage, now in self.judge_all()
-            if stage in stages and now.state == "stale"
+            for stage in stages
+            if (now := judge(stage, self.lock, self.workspace)).state == "stale"
         ]
         if stale:
             self.listener.notice(
