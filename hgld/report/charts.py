@@ -84,8 +84,9 @@ def find_losses(models: Mapping[str, Mapping[str, Any]], runs: Path) -> dict[str
     Names do not identify a model: ``evaluate.models`` may give a run another one.
     """
     # other folders may be of a run that was left out since, or of other programs
-    own = [runs / name for name in run_names(runs)] if (runs / RUNS).is_file() else []
-    folders = {Json(CONFIG).read(run / CONFIG).get("sha256"): run for run in own}
+    names = run_names(runs) if (runs / RUNS).is_file() else []
+    files = (runs / name / CONFIG for name in names)
+    folders = {Json(CONFIG).read(f).get("sha256"): f.parent for f in files if f.is_file()}
     found = {
         name: read_losses(folders[facts["weights_sha256"]])
         for name, facts in models.items()
