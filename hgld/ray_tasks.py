@@ -72,6 +72,11 @@ class Reserve:
     gpus: float | None = 0.0
     memory_gb: float = 0.0
 
+    def resources(self, gpus: float) -> dict[str, float]:
+        """Return Ray's names and amounts of all that a task needs."""
+        found = {"CPU": self.cpus, "GPU": gpus, "memory": self.memory_gb * 1e9}
+        return {name: amount for name, amount in found.items() if amount}
+
 
 Outputs = list[tuple[Path, Any]]  # contents as buffers
 
@@ -101,8 +106,7 @@ def run_on_cluster(
         gpus = reserve.gpus
         if gpus is None:
             gpus = float(ray.cluster_resources().get("GPU", 0) >= 1)
-        needs = {"CPU": reserve.cpus, "GPU": gpus, "memory": reserve.memory_gb * 1e9}
-        needs = {name: amount for name, amount in needs.items() if amount}
+        needs = reserve.resources(gpus)
         _require_fit(ray, label, needs)
         remote = ray.remote(_worker(__version__, gpus)).options(
             name=function.__name__,
@@ -112,63 +116,10 @@ def run_on_cluster(
             max_retries=0,  # Ray itself repeats without end what ran out of memory
         )
         running: dict[Any, _Try] = {}
-        shared: list[Any] = []
-        token, takes_files = os.urandom(8).hex(), bool(tasks) and isinstance(tasks[0], FileTask)
-
-        def start(one: _Try) -> None:
-            packed = pickle.dumps((function, tasks[one.number], Path.cwd()))
-            running[remote.remote(packed, one.own, shared, token)] = one
-
-        own = ray.get_runtime_context().get_node_id()
-        nodes = [node["Resources"] for node in ray.nodes() if node["NodeID"] == own]
-        # half of the driver's store
-        budget = nodes[0]["object_store_memory"] / 2 if nodes else 0.0
-        room = _count_fits(ray, needs)
-        waiting, idle_since = list(range(len(tasks)))[::-1], monotonic()
+        token = os.urandom(8).hex()
         try:
-            if takes_files:
-                shared += _put(ray, ((path, 0, None) for path in tasks[0].shares()))
-            while waiting or running:
-                while waiting and (
-                    not running
-                    or (
-                        len(running) < QUEUED * room
-                        and sum(t.size_bytes for t in running.values()) < budget
-                    )
-                ):
-                    number = waiting.pop()
-                    files = list(_put(ray, tasks[number].reads())) if takes_files else []
-                    start(_Try(number, files))
-                done, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_S)
-                room = _count_fits(ray, needs)  # nodes join and leave
-                if done or room:
-                    idle_since = monotonic()
-                elif monotonic() - idle_since > PATIENCE_S:
-                    raise Resumable(
-                        f"{label}: no node is left in the Ray cluster that has {_amounts(needs)}; "
-                        "finished tasks are kept, run the same command again when there is one"
-                    )
-                for ended in done:
-                    one = running.pop(ended)
-                    try:
-                        found, node, value, contents = ray.get(ended)
-                    except ray.exceptions.RayError as error:
-                        # Another try may pass: the worker or its node was lost, or is short of it.
-                        raised = isinstance(error, ray.exceptions.RayTaskError)
-                        cause = error.cause if raised else None
-                        passes = not raised or isinstance(cause, Resumable | MemoryError)
-                        if one.before == RETRIES or not passes:
-                            raise _explain(ray, error, label) from None
-                        start(replace(one, before=one.before + 1))
-                        continue
-                    if node:
-                        raise HgldError(
-                            f"{label}: Ray's node {node} has {found}, this machine has hgld "
-                            f"{__version__}; install the same version on all nodes"
-                        )
-                    paths = tasks[one.number].writes() if takes_files else []
-                    yield one.number, value, list(zip(paths, contents, strict=True))
-            if takes_files:
+            yield from _run_all(ray, remote, function, tasks, label, needs, running, token)
+            if tasks and isinstance(tasks[0], FileTask):
                 _remove_folders(ray, token)
         finally:  # after an error the others end, also if the connection stays open
             for result in running:
@@ -188,6 +139,67 @@ class _Try:
         return sum(size for piece, _ in self.own for _, _, size in piece)
 
 
+def _run_all(
+    ray: Any,
+    remote: Any,
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    label: str,
+    needs: dict[str, float],
+    running: dict[Any, _Try],
+    token: str,
+) -> Iterator[tuple[int, Any, Outputs]]:
+    shared: list[Any] = []
+
+    def start(one: _Try) -> None:
+        packed = pickle.dumps((function, tasks[one.number], Path.cwd()))
+        running[remote.remote(packed, one.own, shared, token)] = one
+
+    own = ray.get_runtime_context().get_node_id()
+    nodes = [node["Resources"] for node in ray.nodes() if node["NodeID"] == own]
+    budget = nodes[0]["object_store_memory"] / 2 if nodes else 0.0  # half of the driver's store
+    room = _count_fits(ray, needs)
+    waiting, idle_since = list(range(len(tasks)))[::-1], monotonic()
+    if tasks and isinstance(tasks[0], FileTask):
+        shared += _put(ray, ((path, 0, None) for path in tasks[0].shares()))
+    while waiting or running:
+        while waiting and (
+            not running
+            or (
+                len(running) < QUEUED * room
+                and sum(t.size_bytes for t in running.values()) < budget
+            )
+        ):
+            task = tasks[number := waiting.pop()]
+            start(_Try(number, list(_put(ray, task.reads())) if isinstance(task, FileTask) else []))
+        done, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_S)
+        room = _count_fits(ray, needs)  # nodes join and leave
+        if done or room:
+            idle_since = monotonic()
+        elif monotonic() - idle_since > PATIENCE_S:
+            raise Resumable(
+                f"{label}: no node is left in the Ray cluster that has {_amounts(needs)}; finished "
+                "tasks are kept, run the same command again when there is one"
+            )
+        for ended in done:
+            one = running.pop(ended)
+            try:
+                found, node, value, contents = ray.get(ended)
+            except ray.exceptions.RayError as error:
+                if one.before == RETRIES or not _may_pass(ray, error):
+                    raise _explain(ray, error, label) from None
+                start(replace(one, before=one.before + 1))
+                continue
+            if node:
+                raise HgldError(
+                    f"{label}: Ray's node {node} has {found}, this machine has hgld "
+                    f"{__version__}; install the same version on all nodes"
+                )
+            task = tasks[one.number]
+            paths = task.writes() if isinstance(task, FileTask) else []
+            yield one.number, value, list(zip(paths, contents, strict=True))
+
+
 def _remove_folders(ray: Any, token: str) -> None:
     """Remove the files of a map from all nodes; on one that does not answer the next map does."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -205,6 +217,12 @@ def _remove_folders(ray: Any, token: str) -> None:
     task = ray.remote(remove)
     ends = [task.options(num_cpus=0, scheduling_strategy=one).remote() for one in there]
     ray.wait(ends, num_returns=len(ends), timeout=LOOK_S)
+
+
+def _may_pass(ray: Any, error: Exception) -> bool:
+    """Whether another try may pass: the worker or its node was lost, or it stopped as Resumable."""
+    raised = isinstance(error, ray.exceptions.RayTaskError)
+    return not raised or isinstance(error.cause, Resumable | MemoryError)  # type: ignore[attr-defined]
 
 
 def _explain(ray: Any, error: Exception, label: str) -> BaseException:
