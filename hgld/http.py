@@ -30,7 +30,8 @@ from hgld.errors import HgldError
 
 PIECE_BYTES = 1 << 20
 MOST_REDIRECTS = 10
-LONGEST_PAUSE_S = 1e9  # longer ones are not distinguished
+PAUSE_CAP_S = 1e9  # longer ones are not distinguished
+WEB_PAGE = re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 
 
 class TooLarge(requests.RequestException):
@@ -221,7 +222,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         seconds = (until - now).total_seconds()
     else:
         return None
-    return min(max(0.0, seconds), LONGEST_PAUSE_S)
+    return min(max(0.0, seconds), PAUSE_CAP_S)
 
 
 def _date(text: str) -> datetime | None:
@@ -230,6 +231,16 @@ def _date(text: str) -> datetime | None:
     except (ValueError, OverflowError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def is_web_page(head: bytes) -> bool:
+    """Whether a file that begins like this is a web page, as of a login or an error.
+
+    Example:
+        >>> is_web_page(b"<!DOCTYPE html>"), is_web_page(b"PK")
+        (True, False)
+    """
+    return WEB_PAGE.match(head) is not None
 
 
 def read_pieces(answer: requests.Response, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError
 
 from hgld.errors import MissingWeights
+from hgld.http import is_web_page
 from hgld.words import single_blanks
 
 CONNECT_S = 3.0
@@ -91,10 +92,10 @@ def fault_of(weights: Path, error: Exception) -> str:
     the weights; the error of the loader says that it blocked unsafe code.
     """
     with weights.open("rb") as file:
-        head = file.read(64).lstrip().lower()
+        head = file.read(64).lstrip()
     if not head:
         return "the file is empty; download it again"
-    if head.startswith((b"<!doctype html", b"<html")):
+    if is_web_page(head):
         return "it is a web page; download the file itself"
     if head.startswith(b"version https://git-lfs"):
         return "it is a pointer of Git LFS; fetch the file itself (git lfs pull)"

@@ -26,7 +26,7 @@ import requests
 from hgld.artifacts import write_file
 from hgld.artifacts.atomic import require_file
 from hgld.errors import HgldError, InvalidData, Resumable
-from hgld.http import Session, read_pieces, retry_after
+from hgld.http import Session, is_web_page, read_pieces, retry_after
 from hgld.tasks import say
 from hgld.words import duration_text
 
@@ -45,7 +45,6 @@ MD5_FILE_BYTES = 4096  # bytes read of an MD5 file
 HEAD_BYTES = 1 << 16  # of a file, to detect its type
 SIZE_FACTOR = 4  # stated sizes are estimates; beyond this factor it is another file
 SIZE_SLACK = 16_000_000, 64_000  # bytes above and below
-WEB_PAGE = re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 IS_PAGE = "is a web page (a login or an error), not the file"
 SAMPLE_BYTES, SAMPLE_S = 8 << 20, 5.0  # limits of a bandwidth test; the first one reached ends it
 
@@ -236,7 +235,7 @@ def _fault(file: RemoteFile, path: Path) -> str:
 
 
 def _is_page(file: RemoteFile, head: bytes) -> bool:
-    return bool(WEB_PAGE.match(head)) and file.path.suffix not in (".html", ".htm")
+    return is_web_page(head) and file.path.suffix not in (".html", ".htm")
 
 
 def _wrong_size(file: RemoteFile, size: int) -> str:

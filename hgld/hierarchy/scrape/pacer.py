@@ -20,7 +20,7 @@ from pathlib import Path
 from hgld.errors import DISK_FULL, HgldError, Resumable
 from hgld.file_lock import hold
 from hgld.home import home_folder
-from hgld.http import LONGEST_PAUSE_S
+from hgld.http import PAUSE_CAP_S
 
 MOST_PER_SECOND = 3.0  # Wikimedia allows 200 a minute
 LEAST_PER_SECOND = 0.1
@@ -98,7 +98,7 @@ class Pacer:
             written, pause = map(float, file.read(LINE).split())
         except ValueError:  # new, or damaged
             return 0.0
-        if not (0 <= written < math.inf and 0 <= pause <= LONGEST_PAUSE_S):  # damaged; also if nan
+        if not (0 <= written < math.inf and 0 <= pause <= PAUSE_CAP_S):  # damaged; also if nan
             return 0.0
         if written > self.clock():
             self._write(file, pause)
