@@ -312,25 +312,27 @@ def measure_alpha(sides: Mapping[str, Annotations], *, seed: int = 0) -> dict[st
                 }
                 for key, answers in given.items()
             ]
+    pairs: list[dict[str, Any]] = []  # kappa of those that have decided values in common
+    for names in combinations(sides, 2):
+        a, b = (sides[name] for name in names)
+        if _decided_by_both(a, b):
+            found = measure_agreement(a, b, names, seed=seed)
+            pairs += [
+                {
+                    "annotators": list(names),
+                    "of": row["of"],
+                    "values": found["values"],
+                    "kappa": row["kappa"],
+                }
+                for row in found["measures"]
+                if row["by"] == "values"
+            ]
     return {
         "annotators": list(sides),
         "values": len(decided),
         "bootstrap": {"draws": DRAWS, "seed": seed, "level": CONFIDENCE},
         "measures": measures,
-        "pairs": [
-            {
-                "annotators": list(names),
-                "of": row["of"],
-                "values": found["values"],
-                "kappa": row["kappa"],
-            }
-            for names in combinations(sides, 2)
-            for a, b in [(sides[name] for name in names)]
-            if _decided_by_both(a, b)
-            for found in [measure_agreement(a, b, names, seed=seed)]
-            for row in found["measures"]
-            if row["by"] == "values"
-        ],
+        "pairs": pairs,
         "by_value": sorted(by_value, key=lambda row: (row["agreement"], row["key"])),
     }
 

@@ -158,11 +158,11 @@ def apply_choices(
     values = _values(clusters, decisions, hints_of(class_hints), also)
     kinds = kinds_of(taxonomy)
     names = ["key", *EDITABLE, "base"]
-    rows = [
-        SheetRow(number, {name: single_blanks(choice.get(name, "")) for name in [*names, *more]})
-        for number, choice in enumerate(choices, 1)
-        for more in [[name for name in ("evidence", "block") if name in choice]]
-    ]
+    rows = []
+    for number, choice in enumerate(choices, 1):
+        given = [*names, *(name for name in ("evidence", "block") if name in choice)]
+        cells = {name: single_blanks(choice.get(name, "")) for name in given}
+        rows.append(SheetRow(number, cells))
     earlier = present_names(taxonomy, taxonomy_edits), former_kinds(taxonomy, taxonomy_edits)
     found = read_values(Sheet(source, names, rows), values, kinds, *earlier)
     if found.faults:
