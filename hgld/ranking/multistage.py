@@ -81,7 +81,8 @@ def backward_in_parts(
             with hold() if number < len(parts) else nullcontext():
                 with autocast():
                     again = model(part)
-                again.backward(gradient.to(again.dtype))
+                if again.requires_grad:  # not if the whole model is frozen
+                    again.backward(gradient.to(again.dtype))
     return value.detach()
 
 

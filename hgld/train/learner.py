@@ -33,13 +33,17 @@ MOMENTUM = 0.9
 
 def build_optimizers(model: ImageModel, loss: nn.Module, run: RunOptions) -> list[Optimizer]:
     """Build one optimiser, or two if the proxies use a different kind."""
-    backbone = [*model.backbone.parameters(), *(model.pool.parameters() if model.pool else ())]
     head = list(model.head.parameters()) if model.head else []
-    own = _group("backbone", backbone, run) + _group("head", head, run)
+    own = _group("backbone", backbone_of(model), run) + _group("head", head, run)
     proxies = _group("proxies", list(loss.parameters()), run)
     if not proxies or run.proxy_optimizer == run.optimizer:
         return [_optimizer(run.optimizer, own + proxies)]
     return [_optimizer(run.optimizer, own), _optimizer(run.proxy_optimizer, proxies)]
+
+
+def backbone_of(model: ImageModel) -> list[nn.Parameter]:
+    """The parameters that stand still in the warm-up: of the backbone, with its pooling."""
+    return [*model.backbone.parameters(), *(model.pool.parameters() if model.pool else ())]
 
 
 def set_rates(optimizers: list[Optimizer], run: RunOptions, step: int) -> None:
@@ -73,23 +77,6 @@ def learning_rate(run: RunOptions, part: Part, step: int) -> float:
     low = run.proxy_min_lr if part == "proxies" else run.min_lr
     share = (step - run.warmup_steps) / (run.steps - run.warmup_steps)
     return low + (peak - low) * (0.5 * (1 + math.cos(math.pi * share)))
-
-
-def freeze_backbone(optimizers: list[Optimizer]) -> list[Optimizer]:
-    """Remove the backbone's gradients; return the optimisers that have others.
-
-    A step then changes neither its weights nor its moments: at a rate of 0 the gradients of the
-    warm-up would enter momentum and Adam's means, and move the backbone after it.
-    """
-    moved = []
-    for optimizer in optimizers:
-        frozen = [group for group in optimizer.param_groups if group["part"] == "backbone"]
-        for group in frozen:
-            for parameter in group["params"]:
-                parameter.grad = None
-        if len(frozen) < len(optimizer.param_groups):
-            moved.append(optimizer)
-    return moved
 
 
 def _group(part: Part, parameters: list[nn.Parameter], run: RunOptions) -> list[dict[str, Any]]:
@@ -127,6 +114,7 @@ class Learner:
         optimizer_s: seconds that it spent in the optimisers (a GPU's work continues beyond them).
         skipped: steps that changed nothing, as gradients were infinite in fp16; the loop resets it.
         remembers: whether the memory bank, if there is one, is in use.
+        warms_up: whether the last step left the backbone as it was.
     """
 
     def __init__(
@@ -152,6 +140,8 @@ class Learner:
                 f"so a batch of {whole} at once, by one process, would train another model"
             )
         self.network = ranks.parallel(model)
+        self.backbone = [p for p in backbone_of(model) if p.requires_grad]
+        self.warms_up = False
         self.optimizers = build_optimizers(model, criterion, run)
         fp16 = options.precision == "fp16"
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=fp16)
@@ -182,14 +172,22 @@ class Learner:
         """
         set_rates(self.optimizers, self.run, step)
         self.remembers = step >= self.run.memory_start
+        # No gradient at all: at a rate of 0 it would take two thirds of a step, and enter momentum
+        # and Adam's means, which would move the backbone after the warm-up.
+        self.warms_up = step < self.run.warmup_steps
+        for parameter in self.backbone:
+            parameter.requires_grad_(not self.warms_up)
         try:
             there = images.to(self.device, non_blocking=True)
             loss = self.differentiate(there, labels, rows)
         except RuntimeError as error:
             raise self._explain(error, len(images)) from None
         began = perf_counter()
-        warms_up = step < self.run.warmup_steps
-        moved = freeze_backbone(self.optimizers) if warms_up else self.optimizers
+        moved = [
+            optimizer
+            for optimizer in self.optimizers
+            if not self.warms_up or any(g["part"] != "backbone" for g in optimizer.param_groups)
+        ]
         for optimizer in moved:
             self.scaler.step(optimizer)
         if moved:
@@ -220,15 +218,21 @@ class Learner:
             found.append(loss)
             return gradient
 
+        # DistributedDataParallel waits for the gradient of each parameter
+        network = self.model if self.warms_up else self.network
         if self.options.micro_batch is None:
             with self._autocast():
-                embeddings = self.network(images)
-            torch.autograd.backward(embeddings, pull(embeddings).to(embeddings.dtype))
+                embeddings = network(images)
+            gradient = pull(embeddings).to(embeddings.dtype)
+            if embeddings.requires_grad:  # not in a warm-up without a head
+                torch.autograd.backward(embeddings, gradient)
         else:
             parts = torch.split(images, self.options.micro_batch)
             backward_in_parts(
-                self.network, parts, lambda e: (e * pull(e)).sum(), autocast=self._autocast
+                network, parts, lambda e: (e * pull(e)).sum(), autocast=self._autocast
             )
+        if self.warms_up:
+            self.ranks.average_gradients(self.model)
         return found[0]
 
     def _gradient(self, embeddings: Tensor, labels: Tensor, rows: Tensor) -> tuple[Tensor, float]:

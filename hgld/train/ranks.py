@@ -108,6 +108,14 @@ class Ranks:
                 if parameter.grad is not None:
                     dist.broadcast(parameter.grad, 0)
 
+    def average_gradients(self, model: nn.Module) -> None:
+        """Average the gradients over the processes, as ``parallel`` does during backward."""
+        if self.size > 1:
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    dist.all_reduce(parameter.grad)
+                    parameter.grad /= self.size
+
     def any(self, claim: bool) -> bool:
         """Whether the claim is true on any rank; waits for all, and returns the same on each."""
         if self.size == 1:

@@ -198,10 +198,39 @@ def test_momentum_of_the_backbone_begins_after_the_warm_up() -> None:
     torch.testing.assert_close(weight.detach(), before - 0.1 * 1.9 * weight.grad)
 
 
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_a_warm_up_computes_no_gradient_of_the_backbone(micro_batch: int | None) -> None:
+    found = []
+    for warmup_steps in (0, 1):
+        learner = learner_of(
+            RunOptions(loss="HAPPIER", warmup_steps=warmup_steps), micro_batch=micro_batch
+        )
+        for part in (learner.model, learner.criterion):
+            part.float()
+        recorded: list[bool] = []
+        learner.model.backbone.register_forward_hook(
+            lambda *given, to=recorded: to.append(given[2].requires_grad)
+        )
+        for step in range(2):
+            learner.learn(step, pixels(), torch.from_numpy(LABELS[ROWS]), torch.arange(8))
+            named = [*learner.model.named_parameters(), *learner.criterion.named_parameters()]
+            grads = {name: p.grad.clone() for name, p in named if p.grad is not None}
+            found.append((sum(recorded), grads))
+    (first, every), (second, _), (none, warm), (later, after) = found
+    assert (none, later) == (0, first) and second == 2 * first
+    assert [n for n in every if n not in warm] == [n for n in every if n.startswith("backbone")]
+    assert all(torch.equal(grad, every[name]) for name, grad in warm.items())
+    assert after.keys() == every.keys()
+
+
+@pytest.mark.parametrize("micro_batch", [None, 3])
 @pytest.mark.parametrize("loss", ["SupAP", "NormSoftmax"])
-def test_an_optimiser_of_the_backbone_alone_waits_for_the_warm_up(loss: LossName) -> None:
+def test_an_optimiser_of_the_backbone_alone_waits_for_the_warm_up(
+    loss: LossName, micro_batch: int | None
+) -> None:
     """Without a projection; GradScaler refuses an optimiser without gradients."""
-    options = OPTIONS.model_copy(update={"dim": None, "precision": "fp16"})
+    changes = {"dim": None, "precision": "fp16", "micro_batch": micro_batch}
+    options = OPTIONS.model_copy(update=changes)
     run = RunOptions(loss=loss, optimizer="sgd", proxy_optimizer="adam", warmup_steps=1)
     model = build_image_model(options).train()
     learner = Learner(model, build_loss(run, LABELS, model.dim, 0), 3, options, run)

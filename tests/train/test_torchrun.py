@@ -49,6 +49,7 @@ device = "cpu"
 loss = "ROADMAP"
 memory = 6
 steps = 4
+warmup_steps = 2
 """
 IN_LANES = SamplingOptions(order="shards", window=4, lanes=2)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path.cwd())}
