@@ -21,6 +21,7 @@ from functools import partial
 from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from tests.benchmarks.meters import Row, fastest, from_process, reset_peak, stat
 
 if TYPE_CHECKING:
     from hgld.shards.read import ShardImages
+PROCESSES = 5
 CREDIT = {
     "author": "An Author",
     "license": "https://creativecommons.org/licenses/by-sa/3.0/",
@@ -473,15 +475,15 @@ def run(quick: bool = False) -> dict[str, Any]:
     if quick:
         return {
             "read": read(1500),
-            "read_and_decode": read_and_decode(300),
+            "read_and_decode": [read_and_decode(300)],
             "class_batches": class_batches(1000),
             "export": export(3000),
         }
-    benchmarks = (
-        read, read_and_decode, class_batches, export, export_in_processes, plan, stream_memory,
-    )  # fmt: skip
-    found = {benchmark.__name__: benchmark() for benchmark in benchmarks}
-    return found | {"read_large": read(3000, 330)}
+    benchmarks = read, class_batches, export, export_in_processes, plan, stream_memory
+    found: dict[str, Any] = {benchmark.__name__: benchmark() for benchmark in benchmarks}
+    # Where a process's buffers lie moves this by 4 %, as long as it runs.
+    decoded = [_in_fresh_process("read_and_decode()") for _ in range(PROCESSES)]
+    return {**found, "read_and_decode": decoded, "read_large": read(3000, 330)}
 
 
 def rows(quick: bool = False) -> list[Row]:
@@ -505,12 +507,15 @@ def _rows_of_reading(found: dict[str, Any]) -> list[Row]:
             Row("  bare pread at random, of raw", of_raw["pread alone, at random"], "x"),
             Row("  indexed reader at random, of webdataset", of_webdataset["at random"], "x", 20),
         ]
-    decoded = found["read_and_decode"]
+    decoded_of_memory, decoded_of_webdataset = (
+        median(measured[name] for measured in found["read_and_decode"])
+        for name in ("at random, of memory", "of webdataset rgb8")
+    )
     return [
         *table,
         *rows_of_batches(found["class_batches"]),
-        Row("reader + decode, of memory", decoded["at random, of memory"], "x", 0.95),
-        Row("reader + decode, of webdataset rgb8", decoded["of webdataset rgb8"], "x", 2),
+        Row("reader + decode, of memory", decoded_of_memory, "x", 0.95),
+        Row("reader + decode, of webdataset rgb8", decoded_of_webdataset, "x", 2),
     ]
 
 
