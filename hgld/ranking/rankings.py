@@ -504,7 +504,8 @@ def _of_votes(ranking: Ranking, name: MetricName, gallery_labels: Tensor | None)
     paths = paths[each, winners]  # (Q, L, L)
     # a class is a path from the root, so ids may be numbered within each parent
     same = (paths == paths[:, -1:]).cumprod(2).diagonal(axis1=1, axis2=2)
-    return np.where(ranking.counts[:, 1:].any(1), same.all(1), np.nan)
+    consistent = same.all(1) & (paths[:, -1, -1] != -1)  # -1: no image voted
+    return np.where(ranking.counts[:, 1:].any(1), consistent, np.nan)
 
 
 def values_of(levels: Array, counts: Array, specs: Array, tables: Array) -> Array:

@@ -137,6 +137,7 @@ def vote_paths(first: Tensor, gallery_labels: Tensor) -> Tensor:
     The winners need not be a path of the tree. HC@k of a query is 1 if they are one, else 0; HCA@k
     is 1 if they are the query's own path, else 0. The means are shares of queries, in [0, 1];
     without a relevant gallery image, or for HCA@k one of its finest class, a query has no value.
+    Images without a label (-1) do not vote; if no image votes at a level, both are 0.
     Among equal scores the less relevant image ranks first, so that ties gain no vote; among images
     of one score and level, of classes that differ, the order of the gallery decides who votes.
 
@@ -145,7 +146,7 @@ def vote_paths(first: Tensor, gallery_labels: Tensor) -> Tensor:
         gallery_labels: (G, L) label paths, the ids of a level numbered over all parents.
 
     Returns:
-        (Q, L) the winner of each level.
+        (Q, L) the winner of each level; -1 if no image votes.
 
     Raises:
         ShapeError: first has no rows, or rows that gallery_labels has not.
@@ -177,7 +178,7 @@ def find_winners(paths: Array, images: Array) -> Array:
     Among classes with equally many votes the one whose image ranks first wins.
 
     Args:
-        paths: (Q, K, L) int64 label paths of the first ranks.
+        paths: (Q, K, L) int64 label paths of the first ranks; -1: the image does not vote.
         images: (Q,) int64 number of ranks that have an image; the others do not vote.
     """
     from hgld.ranking.kernels.device import over_rows

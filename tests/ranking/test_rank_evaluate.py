@@ -180,6 +180,20 @@ def test_a_class_is_its_whole_path_wherever_ids_are_counted_from_0() -> None:
     assert found.mean() == {"HC@3": 0.0, "HCA@3": 0.0}  # most have kind 1, the first class is of 0
 
 
+def test_images_without_a_label_do_not_vote() -> None:
+    gallery = torch.tensor([[5.0], [4.0], [3.0], [2.0], [1.0]])
+    labels = torch.tensor([[-1, -1], [0, 3], [-1, -1], [-1, -1], [0, -1]])
+    names = ["HC@1", "HCA@1", "R@1", "HC@3", "HCA@3", "HC@5", "HCA@5"]
+    found = metrics.evaluate(gallery[:1], labels[1:2], gallery, labels, names)
+    assert list(found.mean().values()) == [0, 0, 0, 1, 1, 1, 1]
+    assert metrics.vote_paths(torch.tensor([[0, 1, 2], [0, 2, 4]]), labels).tolist() == [
+        [0, 3],
+        [0, -1],
+    ]
+    coarse = metrics.evaluate(gallery[:1], labels[1:2], gallery[4:], labels[4:], ["HC@1"])
+    assert coarse.mean() == {"HC@1": 0.0}  # no image votes for a finest class
+
+
 def test_consistency_needs_the_first_images() -> None:
     vectors, labels = torch.eye(3), torch.tensor([[0], [0], [1]])
     ranking = metrics.rank_gallery(vectors, labels, vectors, labels, first=2)

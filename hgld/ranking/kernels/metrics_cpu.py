@@ -148,7 +148,7 @@ def vote_rows(paths: Array, images: Array, winners: Array) -> None:
             votes = np.zeros(num_levels + 1, np.int64)  # images by the length of their shared path
             for j in range(there):
                 shared = 0
-                while shared < num_levels and paths[q, i, shared] == paths[q, j, shared]:
+                while shared < num_levels and paths[q, i, shared] == paths[q, j, shared] != -1:
                     shared += 1
                 votes[shared] += 1
             total = 0
