@@ -92,6 +92,7 @@ FITTING = ("collect.evaluation_share=0.5", "train.classes_per_batch=2", "train.i
         ),
         ("evaluate.models.mine=no.npz", "evaluate.models.mine: .*no.npz is neither"),
         ("evaluate.models.mine=timm:resnet5", "evaluate.models.mine: timm has no model 'resnet5'"),
+        ("evaluate.precision=fp16", "evaluate.precision fp16 needs a GPU"),
         ("train.backbone=resnet5", "train.backbone: timm has no model 'resnet5'"),
         ("train.backbone=python:nets.py:build", "network of your own, which evaluate.models"),
         ("train.classes_per_batch=3", "train.split 'train': 2 of 2 classes have 2 images or more"),

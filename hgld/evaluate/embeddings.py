@@ -24,7 +24,7 @@ import torch
 
 from hgld.artifacts import map_sealed, write_sealed
 from hgld.config import EvaluateOptions
-from hgld.errors import Resumable, UsageError
+from hgld.errors import Resumable
 from hgld.evaluate.given import read_given, require_finite, unit_rows
 from hgld.evaluate.mapped_vectors import MappedVectors
 from hgld.evaluate.models import Encoder, Model, loaded
@@ -36,6 +36,7 @@ from hgld.model.devices import (
     choose_device,
     enough_memory,
     kept_memory,
+    require_precision,
     worker_device,
 )
 from hgld.ray_tasks import FileRange, Reserve
@@ -236,8 +237,7 @@ def embed_or_keep(task: EmbedTask) -> tuple[int, float, float]:
         return 0, 0.0, 0.0
     model, options = task.model, task.options
     device = worker_device(options.device)
-    if device.type == "cpu" and options.precision == "fp16":
-        raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
+    require_precision(device, options.precision)
     encoder = loaded(model, task.key, device)
 
     @torch.inference_mode()

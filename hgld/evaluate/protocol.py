@@ -13,6 +13,7 @@ from hgld.config import EvaluateOptions, StageContext
 from hgld.errors import UsageError
 from hgld.evaluate.models import find_given
 from hgld.evaluate.name_queries import level_number
+from hgld.model.devices import choose_device, require_precision
 from hgld.ranking.metrics import parse
 from hgld.ranking.rankings import FORMS, of_queries
 from hgld.shards.classes import label_images, number_classes
@@ -31,8 +32,11 @@ def check_evaluation(
     Raises:
         InvalidData: a path of a model does not lead to one.
         MissingWeights: the weights of a pretrained model are neither local nor downloadable.
-        UsageError: an unknown metric, level or model; a split without images or with one class.
+        UsageError: an unknown metric, level or model; a split without images or with one class;
+            fp16 on a CPU.
     """
+    if options.ray is None:  # else it is the device of a node
+        require_precision(choose_device(options.device), options.precision)
     classes = number_classes(hierarchy)
     depth = level_number("name_level", options.name_level, classes.levels)
     choose_metrics(options.metrics, classes.levels, depth)

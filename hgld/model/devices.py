@@ -81,6 +81,16 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, kind, enabled=kind is not None)
 
 
+def require_precision(device: torch.device, precision: str) -> None:
+    """Refuse to embed in fp16 on a CPU, where it is many times slower than float32.
+
+    Raises:
+        UsageError: it is.
+    """
+    if device.type == "cpu" and precision == "fp16":
+        raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
+
+
 @contextmanager
 def kept_memory(device: torch.device) -> Iterator[None]:
     """Within, memory that a network on the CPU frees is kept for its next step.
