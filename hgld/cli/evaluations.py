@@ -458,7 +458,7 @@ def _write_comparison(
     first = [side.of_model(name) for side, name in zip(sides, pair, strict=True)]
     protocol = sides[0].protocol
     about = _shared(found, protocol["query"])
-    about += f"; 95% intervals of the difference over {found.units:,} {found.unit}"
+    about += f"; 95% intervals of the difference over {found.drawn}"
     if found.seeds > 1:
         about += (
             f" and {found.seeds} seeds, of which the photos show the first; t and p are of the "
@@ -648,7 +648,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         p = "" if row.p is None else f"{'-' if math.isnan(row.p) else format(row.p, '.2g'):>8}"
         yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}{p}"
     over = f" and {found.seeds} seeds" if found.seeds > 1 else ""
-    yield f"95 % intervals over {found.units:,} {found.unit}{over}; * leaves out 0"
+    yield f"95 % intervals over {found.drawn}{over}; * leaves out 0"
     if found.seeds > 1:
         yield f"p: paired t-test of the means of {found.seeds} seeds alone"
     rose = found.by_query[found.by_query["difference"] > 0].head(rows)

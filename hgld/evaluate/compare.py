@@ -26,7 +26,7 @@ from hgld.bootstrap import (
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.results import MeasuredRun
 from hgld.ranking import lower_is_better
-from hgld.words import shared_text
+from hgld.words import count_text, shared_text
 
 Pairs = Sequence[tuple[str, str]]  # a model of A and one of B
 
@@ -103,6 +103,11 @@ class Comparison:
     severity: pd.DataFrame
     only: tuple[int, int]
     remarks: tuple[str, ...]
+
+    @property
+    def drawn(self) -> str:
+        """What the bootstrap draws, such as "12 classes"."""
+        return count_text(self.units, "class" if self.unit == "classes" else "query")
 
     def tables(self, a: str, b: str) -> dict[str, pd.DataFrame]:
         """Return the differences and the first images as tables for a page.

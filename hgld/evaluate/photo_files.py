@@ -86,7 +86,8 @@ def embed_photos(
                     store, found[0], split, rows, folder, PHOTOS_PER_PART
                 )
                 if side is None:
-                    raise InvalidData(f"{folder}: none of its {len(rows):,} photos can be decoded")
+                    photos_text = count_text(len(rows), "photo")
+                    raise InvalidData(f"{folder}: {photos_text}, none of which can be decoded")
                 sides.append(side)
                 dropped.append(lost[["image_id"]].assign(reason="not decodable"))
         else:

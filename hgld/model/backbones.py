@@ -177,6 +177,8 @@ def create_backbone(
             ) from None
         what = f"{weights}: cannot be loaded as weights of" if weights else "timm cannot build"
         fault = fault_of(weights, error) if weights else one_line(error)
+        if not timm.is_model(architecture):
+            fault += "; pip install --upgrade timm, or correct the name"
         raise MissingWeights(f"{what} {architecture}: {fault}") from None
     take_off_classifier: Any = backbone.reset_classifier
     if pooled:

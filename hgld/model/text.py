@@ -126,7 +126,7 @@ def _load_minilm() -> tuple[Path, HFTextEncoder, Callable[[list[str]], Tensor]]:
         tower = HFTextEncoder(str(folder), MINILM_DIM, pooler_type="mean_pooler", pretrained=True)
         tokenizer = HFTokenizer(str(folder), context_length=MINILM_TOKENS)
     except Exception as error:  # transformers' errors have no common class
-        fault = fault_of(weights, error)
+        fault = fault_of(weights, error).partition("; ")[0]  # its advice is of other files
         raise MissingWeights(f"{place}: cannot be loaded as {MINILM}: {fault}; {again}") from None
     finally:
         logging.set_verbosity(verbosity)

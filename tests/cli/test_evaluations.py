@@ -280,6 +280,12 @@ def test_compare_of_equal_values_names_no_query(tmp_path: Path) -> None:
     assert "+0.0 to +0.0" in said and "gained most" not in said and "lost most" not in said
 
 
+def test_a_comparison_of_one_class_has_no_interval(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("image_id,class,AP\nx,p,0.5\ny,p,0.25\n")
+    said = hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "a.csv").out
+    assert "95 % intervals over 1 class;" in said and "+0.0  -" in said
+
+
 def test_a_metric_without_any_value_has_no_difference(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("image_id,class,AP,NDCG\nx,p,,0.5\ny,q,,0.25\n")
     said = hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "a.csv").out

@@ -232,7 +232,7 @@ def test_no_photo_that_can_be_decoded_is_one_line(oxford: Path) -> None:
     rows, model = photos_in(oxford / "jpg"), model_of(oxford.parent)
     for path in rows["path"]:
         (oxford / "jpg" / path).write_bytes(b"")
-    with pytest.raises(InvalidData, match="none of its 8 photos can be decoded"):
+    with pytest.raises(InvalidData, match="8 photos, none of which can be decoded"):
         embed_photos(model, oxford / "jpg", {"photos": rows}, oxford / "out", CPU, True)
 
 

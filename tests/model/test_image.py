@@ -131,6 +131,16 @@ def test_weights_of_another_architecture_are_one_clear_line(
         load_model(tmp_path)
 
 
+def test_an_architecture_that_timm_lacks_is_one_clear_line(
+    model: ImageModel, tmp_path: Path
+) -> None:
+    save_model(model, tmp_path, {})
+    config = {**without_seal(tmp_path), "architecture": "resnet5"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidData, match=r"timm cannot build resnet5: .*; pip install --upgrade"):
+        load_model(tmp_path)
+
+
 def test_a_head_of_another_size_is_named_with_both_shapes(
     model: ImageModel, tmp_path: Path
 ) -> None:

@@ -104,9 +104,9 @@ def test_weights_of_another_clip_are_refused(small_clip: tuple[Path, CLIP]) -> N
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("model.safetensors", None, "it is truncated; download it again"),
-        ("model.safetensors", b"<!DOCTYPE html><html>Sign in</html>", "it is a web page"),
-        ("model.safetensors", b"", "the file is empty"),
+        ("model.safetensors", None, "it is truncated; pip"),
+        ("model.safetensors", b"<!DOCTYPE html><html>Sign in</html>", "it is a web page; pip"),
+        ("model.safetensors", b"", "the file is empty; pip"),
         ("config.json", b"{", "config.json"),
         ("tokenizer.json", b"{", ""),
     ],
