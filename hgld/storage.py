@@ -36,9 +36,11 @@ Range = tuple[str, int, int]  # file, offset, size
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
 FILE = re.compile(r"file:(?://(?:localhost)?)?(/.*)")
-# of a web address, a colon may come before a port, and an @ after the host
+# of a web address, a colon may come before a port, and an @ after the host; a password that is not
+# percent-encoded may hold an @ or a slash, the secret of an object store does hold slashes
 PASSWORD = re.compile(
-    r"((?:(?P<web>https?)|(?<!http)(?<!https)):/+[^/\s:@]*):(?(web)[^/\s@]*|[^\s@]*)@",
+    r"((?:(?P<web>https?)|(?<!http)(?<!https)):/+[^/\s:@]*):(?(web)(?!\d*[/?#]))"
+    r"(?:[^/\s]*|\S*?)@",
     re.IGNORECASE,
 )
 WEB = re.compile(r"https?://", re.IGNORECASE)

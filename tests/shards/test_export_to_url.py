@@ -21,7 +21,7 @@ from hgld.errors import HgldError, InvalidData, Resumable, UsageError
 from hgld.report.examples import Images, class_paths
 from hgld.shards import export_shards, read_image, read_index, verify_shards
 from hgld.shards.shard_url import SETTLED_S, ShardUrl
-from hgld.storage import RemoteFolder, as_folder
+from hgld.storage import RemoteFolder, as_folder, masked
 from tests import warm
 from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
 from tests.shards.shard_world import World, make_world
@@ -485,6 +485,15 @@ def test_a_password_in_a_url_reaches_no_output(
         assert "12345" not in said and "s3://me@bucket/set: the URL holds a password" in said
     with pytest.raises(UsageError, match=r"^s3://me@bucket/set: the URL holds a password"):
         read_index(url)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "sftp", "http", "https"])
+@pytest.mark.parametrize("secret", ["a/b+c=", "/b", "12/b", "a:b", "p@ss", "p?b#c"])
+def test_a_password_of_any_signs_is_masked(scheme: str, secret: str) -> None:
+    if scheme.startswith("http") and secret in ("/b", "12/b"):
+        return  # a port
+    url = f"{scheme}://me:{secret}@host/set@2: no answer"
+    assert masked(url) == f"{scheme}://me@host/set@2: no answer"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
