@@ -51,10 +51,10 @@ def write_sheets(
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
     class_hints: pd.DataFrame,
-    class_labels: pd.DataFrame | None = None,
-    label_vectors: Vectors | None = None,
-    taxonomy_vectors: Vectors | None = None,
-    taxonomy_edits: pd.DataFrame = NO_EDITS,
+    class_labels: pd.DataFrame,
+    label_vectors: Vectors,
+    taxonomy_vectors: Vectors,
+    taxonomy_edits: pd.DataFrame,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
     *,
@@ -85,15 +85,13 @@ def fit_decisions(
     clusters: pd.DataFrame,
     taxonomy: pd.DataFrame,
     decisions: pd.DataFrame,
-    label_vectors: Vectors | None,
-    taxonomy_vectors: Vectors | None,
-    taxonomy_edits: pd.DataFrame = NO_EDITS,
+    label_vectors: Vectors,
+    taxonomy_vectors: Vectors,
+    taxonomy_edits: pd.DataFrame,
     image_vectors: Vectors | None = None,
     ancestry: pd.DataFrame | None = None,
 ) -> ValueModel | None:
-    """Fit the model of suggestions to the decisions in force; None without vectors."""
-    if label_vectors is None or taxonomy_vectors is None:
-        return None
+    """Fit the model of suggestions to the decisions in force; None without a taxonomy."""
     answers = [class_of_decision(decision) for decision in Decided(decisions).of_values(clusters)]
     present = present_names(taxonomy, taxonomy_edits).items()
     earlier = {name: now for name, (now, _) in present if name != now}

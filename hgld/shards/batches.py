@@ -11,7 +11,7 @@ counts both before a run that takes days.
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import combinations
@@ -476,10 +476,6 @@ class Coverage:
             "padded places": self.padding,
         }
         return "; ".join([shown, *(f"{what}: {n:,}" for what, n in left_out.items() if n)])
-
-    def to_json(self) -> dict[str, Any]:
-        """The counts as plain values."""
-        return asdict(self)
 
 
 def measure_coverage(

@@ -3,10 +3,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Table, columns_of, declared_table, records, table_of
+from hgld.artifacts import (
+    ARTIFACTS,
+    Table,
+    Vectors,
+    columns_of,
+    declared_table,
+    records,
+    table_of,
+)
 from hgld.artifacts.cells import unguard
 from hgld.config import ReviewOptions, StageContext
 from hgld.errors import WaitingForReview
@@ -17,6 +26,7 @@ from hgld.review.sheets import (
     require_decisions,
     write_sheets,
 )
+from hgld.review.taxonomy import NO_EDITS
 from tests.hierarchy.test_decisions import in_a_row
 
 TAXONOMY = table_of(
@@ -27,7 +37,9 @@ TAXONOMY = table_of(
     ],
 )
 NAMES = ("key", "decision", "supercategory", "kind", "why")
-NO_HINTS = table_of("class_hints", [])
+NO_HINTS, NO_LABELS = table_of("class_hints", []), table_of("class_labels", [])
+NO_VECTORS = Vectors([], np.zeros((0, 1), np.float32), {})
+NO_SUGGESTIONS = NO_VECTORS, NO_VECTORS, NO_EDITS
 
 
 def clusters(*rows: tuple[str, int, int]) -> pd.DataFrame:
@@ -82,7 +94,7 @@ def sheets_of(
     values, places = landmarks_of(table)
     sheet, clusters, _ = write_sheets(
         table, summary_of(table), values, places, TAXONOMY, decided, hints,
-        options=ReviewOptions(**options), context=context,
+        NO_LABELS, *NO_SUGGESTIONS, options=ReviewOptions(**options), context=context,
     )  # fmt: skip
     assert list(sheet.columns) == columns_of("review")
     assert list(clusters.columns) == columns_of("review_clusters")
@@ -156,7 +168,7 @@ def test_labels_in_other_languages_stand_beside_the_english_ones(
     values, places = landmarks_of(VALUES)
     sheet, _, _ = write_sheets(
         VALUES, summary_of(VALUES), values, places, TAXONOMY, decisions(), NO_HINTS, labels,
-        options=ReviewOptions(), context=context,
+        *NO_SUGGESTIONS, options=ReviewOptions(), context=context,
     )  # fmt: skip
     declared_table("review").write(sheet, tmp_path / "review.csv")
     with (tmp_path / "review.csv").open(encoding="utf-8-sig", newline="") as file:

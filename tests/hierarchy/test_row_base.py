@@ -17,6 +17,8 @@ from hgld.review.spreadsheet import read_files
 from hgld.review.undo import undo_decisions
 from tests.hierarchy.test_review import (
     NO_HINTS,
+    NO_LABELS,
+    NO_SUGGESTIONS,
     TAXONOMY,
     clusters,
     decisions,
@@ -54,7 +56,7 @@ def written(decided: pd.DataFrame, taxonomy: pd.DataFrame = TAXONOMY) -> pd.Data
     values, places = landmarks_of(VALUES)
     sheet, _, _ = write_sheets(
         VALUES, summary_of(VALUES), values, places, taxonomy, decided, NO_HINTS,
-        options=ReviewOptions(), context=None,  # type: ignore[arg-type]
+        NO_LABELS, *NO_SUGGESTIONS, options=ReviewOptions(), context=None,  # type: ignore[arg-type]
     )  # fmt: skip
     return sheet.set_index("key", drop=False)
 

@@ -26,6 +26,7 @@ from hgld.hierarchy.scrape.wikimedia import scrape
 from hgld.review.sheets import require_decisions, write_sheets
 from hgld.sources.toy.wiki import describe_wiki
 from hgld.sources.toy.world import World, imagine
+from tests.hierarchy.test_review import NO_LABELS, NO_SUGGESTIONS
 
 LABELS = Path(__file__).parents[2] / "labels" / "toy"
 Tables = tuple[pd.DataFrame, pd.DataFrame]
@@ -111,7 +112,8 @@ def test_the_shipped_decisions_lead_every_landmark_to_its_supercategory(
     hints = table_of("class_hints", [])
     review = (clusters, summary, landmark_values, landmarks, taxonomy, decisions, hints)
     require_decisions(*review, options=ReviewOptions(), context=context)
-    sheet, _, _ = write_sheets(*review, options=ReviewOptions(), context=context)
+    more = NO_LABELS, *NO_SUGGESTIONS
+    sheet, _, _ = write_sheets(*review, *more, options=ReviewOptions(), context=context)
     assert (sheet["decision"] != "").all()
     *_, lineage, dropped = build_labels(
         landmarks, instance_of, misses, landmark_values, clean_dropped, taxonomy, decisions,
