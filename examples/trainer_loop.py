@@ -5,6 +5,7 @@ python examples/trainer_loop.py work/quickstart/shards
 
 import sys
 from pathlib import Path
+from tempfile import gettempdir
 
 import hgld.model  # noqa: F401  first: a CUDA torchvision beside a CPU torch needs its hook
 
@@ -42,7 +43,7 @@ def main(folder, steps=6):
     torch.manual_seed(0)
     model = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16))
     arguments = TrainingArguments(
-        max_steps=steps, learning_rate=0.1, lr_scheduler_type="constant", optim="sgd",
+        gettempdir(), max_steps=steps, learning_rate=0.1, lr_scheduler_type="constant", optim="sgd",
         max_grad_norm=0.0, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True,
     )  # fmt: skip
     process = {"rank": arguments.process_index, "world_size": arguments.world_size}

@@ -61,10 +61,11 @@ def main(name: str, *given: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in EXAMPLES])
-def test_an_example_trains_as_a_plain_loop_does(name, folder, expected) -> None:
-    found = python(Path(), f"examples/{name}.py", folder)
+def test_an_example_trains_as_a_plain_loop_does(name, folder, expected, tmp_path: Path) -> None:
+    found = python(tmp_path, Path(f"examples/{name}.py").resolve(), folder)
     printed = [line.split() for line in found.stdout.splitlines()[-STEPS:]]
     assert [float(loss) for _, loss in printed] == pytest.approx(expected)
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_two_processes_of_an_example_share_the_batches_of_one(folder: Path, tmp_path: Path) -> None:
