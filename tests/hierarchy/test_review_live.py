@@ -111,10 +111,19 @@ def server(fresh: Road) -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture
+def ann(chromium: Any, server: Server) -> Colleague:
+    return Colleague(chromium, server.url, "Ann")
+
+
+@pytest.fixture
+def ben(chromium: Any, server: Server) -> Colleague:
+    return Colleague(chromium, server.url, "Ben")
+
+
 def test_a_decision_is_saved_as_it_is_made_and_seen_by_others(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, ben: Colleague, fresh: Road
 ) -> None:
-    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.saw('#people[title*="Ben is here"]')
     ann.press("d")
     ben.saw("#row-0 .dot.dropped")
@@ -135,9 +144,8 @@ def used_s(process: subprocess.Popen[str]) -> float:
 
 
 def test_a_save_takes_less_than_a_second_and_another_page_shows_it_within_one(
-    chromium: Any, server: Server
+    ann: Colleague, ben: Colleague, server: Server
 ) -> None:
-    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.saw('#people[title*="Ben is here"]')
     used, times = used_s(server.process), []
     for number in range(5):
@@ -154,10 +162,7 @@ KEPT_STEPS = """() => Object.entries(localStorage)
   .some(([name, text]) => name.endsWith(" saved") && JSON.parse(text).length == 1)"""
 
 
-def test_undo_takes_back_one_step_also_after_a_reload(
-    chromium: Any, fresh: Road, server: Server
-) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
+def test_undo_takes_back_one_step_also_after_a_reload(ann: Colleague, fresh: Road) -> None:
     ann.press("d", "d")
     ann.saved()
     ann.press("z")
@@ -174,9 +179,8 @@ def test_undo_takes_back_one_step_also_after_a_reload(
 
 
 def test_the_saves_of_one_sitting_are_one_entry_that_is_undone_whole(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, ben: Colleague, fresh: Road
 ) -> None:
-    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.press("d", "d", "d")
     ann.saved()
     ann.press("z")
@@ -229,8 +233,7 @@ def test_a_block_of_sure_ones_is_an_entry_that_is_undone_alone(chromium: Any, fr
         assert sorted(filter("open".__ne__, taken.values())) == ["drop", "unsure"]
 
 
-def test_a_note_is_sent_when_its_field_is_left(chromium: Any, fresh: Road, server: Server) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
+def test_a_note_is_sent_when_its_field_is_left(ann: Colleague, fresh: Road) -> None:
     ann.press("n")
     ann.type("what is it?")
     assert rows_of(fresh) == []
@@ -240,9 +243,8 @@ def test_a_note_is_sent_when_its_field_is_left(chromium: Any, fresh: Road, serve
 
 
 def test_a_comment_is_seen_by_others_and_decides_nothing(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, ben: Colleague, fresh: Road
 ) -> None:
-    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.press("c")
     from playwright.sync_api import expect
 
@@ -256,9 +258,8 @@ def test_a_comment_is_seen_by_others_and_decides_nothing(
 
 
 def test_a_comment_that_is_refused_is_named_and_keeps_no_other_back(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     ann.saved()
     label = ann.text("#panel h2")
     ann.view.fill("#comment", "x" * 2001)
@@ -272,17 +273,15 @@ def test_a_comment_that_is_refused_is_named_and_keeps_no_other_back(
 
 
 def test_decisions_made_while_the_server_is_away_are_sent_when_it_is_back(
-    chromium: Any, fresh: Road
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann = Colleague(chromium, server.url, "Ann")
-        ann.press("d")
-        ann.saved()
-        server.end(signal.SIGKILL)
-        ann.saw("#away:not([hidden])")
-        ann.press("d", "u")
-        assert "2 decisions kept in this browser" in ann.text("#away")
-        assert len(rows_of(fresh)) == 1
+    ann.press("d")
+    ann.saved()
+    server.end(signal.SIGKILL)
+    ann.saw("#away:not([hidden])")
+    ann.press("d", "u")
+    assert "2 decisions kept in this browser" in ann.text("#away")
+    assert len(rows_of(fresh)) == 1
     with serving(fresh, server.port) as again:
         assert again.url == server.url
         ann.saved()
@@ -290,14 +289,12 @@ def test_decisions_made_while_the_server_is_away_are_sent_when_it_is_back(
 
 
 def test_a_page_that_is_closed_unsaved_sends_its_decisions_when_it_is_opened_again(
-    chromium: Any, fresh: Road
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann = Colleague(chromium, server.url, "Ann")
-        ann.saved()
-        server.end(signal.SIGKILL)
-        ann.press("d")
-        ann.view.close()
+    ann.saved()
+    server.end(signal.SIGKILL)
+    ann.press("d")
+    ann.view.close()
     with serving(fresh, server.port):
         ann.open()
         ann.saved()
@@ -305,24 +302,22 @@ def test_a_page_that_is_closed_unsaved_sends_its_decisions_when_it_is_opened_aga
 
 
 def test_two_tabs_of_one_person_take_no_decision_of_each_other_back(
-    chromium: Any, fresh: Road
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann = Colleague(chromium, server.url, "Ann")
-        ann.saved()
-        other = ann.tab.new_page()
-        other.goto(server.url)
-        other.wait_for_selector("#people[title*='all saved']", state="attached")
-        server.end(signal.SIGKILL)
-        ann.view.bring_to_front()
-        ann.view.click("#row-0")
-        ann.press("d")
-        other.bring_to_front()
-        other.wait_for_selector("#row-0 .dot.dropped", state="attached")
-        for row in (0, 1):
-            other.click(f"#row-{row}")
-            other.keyboard.press("u")
-        ann.saw("#row-1 .dot.unsure")
+    ann.saved()
+    other = ann.tab.new_page()
+    other.goto(server.url)
+    other.wait_for_selector("#people[title*='all saved']", state="attached")
+    server.end(signal.SIGKILL)
+    ann.view.bring_to_front()
+    ann.view.click("#row-0")
+    ann.press("d")
+    other.bring_to_front()
+    other.wait_for_selector("#row-0 .dot.dropped", state="attached")
+    for row in (0, 1):
+        other.click(f"#row-{row}")
+        other.keyboard.press("u")
+    ann.saw("#row-1 .dot.unsure")
     with serving(fresh, server.port):
         ann.saved()
         other.wait_for_selector("#people[title*='all saved']", state="attached")
@@ -331,18 +326,16 @@ def test_two_tabs_of_one_person_take_no_decision_of_each_other_back(
 
 
 def test_decisions_that_wait_are_sent_in_the_name_of_who_made_them(
-    chromium: Any, fresh: Road
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann = Colleague(chromium, server.url, "Ann")
-        ann.saved()
-        server.end(signal.SIGKILL)
-        ann.press("d")
-        ann.view.click("#people")
-        ann.view.fill("#name", "Ben")  # somebody else at the same browser
-        ann.press("Enter")
-        ann.press("u")
-        assert "1 decision kept in this browser" in ann.text("#away")
+    ann.saved()
+    server.end(signal.SIGKILL)
+    ann.press("d")
+    ann.view.click("#people")
+    ann.view.fill("#name", "Ben")  # somebody else at the same browser
+    ann.press("Enter")
+    ann.press("u")
+    assert "1 decision kept in this browser" in ann.text("#away")
     with serving(fresh, server.port):
         ann.saved()
         assert [(row["who"], row["decision"]) for row in rows_of(fresh)] == [("Ben", "unsure")]
@@ -355,9 +348,9 @@ def test_decisions_that_wait_are_sent_in_the_name_of_who_made_them(
 
 
 def test_a_decision_on_its_way_stays_if_somebody_else_signs_in_and_goes_if_it_is_undone(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann, held = Colleague(chromium, server.url, "Ann"), list[Any]()
+    held = list[Any]()
     ann.saved()
     ann.view.route("**/decisions", lambda route: held.append(route))
 
@@ -385,14 +378,12 @@ def test_a_decision_on_its_way_stays_if_somebody_else_signs_in_and_goes_if_it_is
 
 
 def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_page_settles(
-    chromium: Any, fresh: Road
+    ann: Colleague, ben: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
-        ann.saved()
-        server.end(signal.SIGKILL)
-        ann.press("d")
-        ben.press("K")
+    ann.saved()
+    server.end(signal.SIGKILL)
+    ann.press("d")
+    ben.press("K")
     with serving(fresh, server.port):
         for person in (ann, ben):
             person.saw("#row-0 .dot.conflict")
@@ -406,16 +397,14 @@ def test_two_answers_that_did_not_know_of_each_other_are_a_conflict_that_the_pag
 
 
 def test_taking_the_undone_side_of_a_conflict_leaves_the_value_open(
-    chromium: Any, fresh: Road
+    ann: Colleague, ben: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
-        ann.press("d")
-        ben.saw("#row-0 .dot.dropped")
-        ann.saved()  # else the decision is sent once more, after its undo
-        server.end(signal.SIGKILL)
-        ben.view.click("#row-0")
-        ben.press("u")
+    ann.press("d")
+    ben.saw("#row-0 .dot.dropped")
+    ann.saved()  # else the decision is sent once more, after its undo
+    server.end(signal.SIGKILL)
+    ben.view.click("#row-0")
+    ben.press("u")
     undone = hgld(
         "reviews", "undo", *fresh.at, rows_of(fresh)[0]["key"], "--set", 'review.who="Ann"'
     )
@@ -433,9 +422,8 @@ def test_taking_the_undone_side_of_a_conflict_leaves_the_value_open(
 
 
 def test_a_sheet_applied_from_another_shell_is_seen_in_the_page(
-    chromium: Any, fresh: Road, server: Server, tmp_path: Path
+    ann: Colleague, fresh: Road, tmp_path: Path
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     ann.press("d")
     ann.saved()
     text = (fresh.work / "review.csv").read_text("utf-8-sig").splitlines()
@@ -458,9 +446,8 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def test_a_page_that_is_older_than_the_clusters_says_so_and_decides_no_value_that_changed(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     ann.saved()
     label, (first, second) = ann.text("#panel h2"), [ann.text(f"#row-{i} .what b") for i in (0, 1)]
     clusters = fresh.work / "clusters.csv"
@@ -482,9 +469,8 @@ def test_a_page_that_is_older_than_the_clusters_says_so_and_decides_no_value_tha
 
 
 def test_a_decision_that_a_damaged_file_refused_is_sent_again_by_a_click(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     ann.press("d")
     ann.saved()
     path = fresh.labels / "decisions.csv"
@@ -504,9 +490,8 @@ def names_in(road: Road) -> list[str]:
 
 
 def test_an_edit_of_the_taxonomy_is_saved_seen_by_others_and_taken_back(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, ben: Colleague, fresh: Road
 ) -> None:
-    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.press("K")
     ann.saved()
     ben.saw("#row-0 .dot.decided")
@@ -529,9 +514,8 @@ def test_an_edit_of_the_taxonomy_is_saved_seen_by_others_and_taken_back(
 
 
 def test_taking_back_an_edit_goes_past_those_that_were_undone_elsewhere(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     ann.saved()
     change(ann, "rename", "lake", "waters")
     ann.press("Enter")
@@ -557,9 +541,8 @@ def test_taking_back_an_edit_goes_past_those_that_were_undone_elsewhere(
 
 
 def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     ann.press("K", "m")
     ann.type("sea wall")
     ann.press("ArrowUp", "Enter")
@@ -581,9 +564,8 @@ def test_a_new_supercategory_and_a_split_are_saved_with_their_values(
 
 
 def test_the_open_list_of_supercategories_shows_the_edit_of_somebody_else(
-    chromium: Any, server: Server
+    ann: Colleague, ben: Colleague
 ) -> None:
-    ann, ben = (Colleague(chromium, server.url, name) for name in ("Ann", "Ben"))
     ann.saved()
     ann.view.click("#taxonomy-list")
     ann.view.focus("#taxonomy [aria-label='bridge'] >> text=merge")
@@ -597,9 +579,8 @@ def test_the_open_list_of_supercategories_shows_the_edit_of_somebody_else(
 
 
 def test_a_dialog_that_is_closed_while_its_edit_is_saved_stays_closed(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road
 ) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
     held = list[Any]()
     ann.view.route("**/taxonomy", lambda route: held.append(route))
     change(ann, "rename", "lake", "mere")
@@ -617,24 +598,21 @@ def test_a_dialog_that_is_closed_while_its_edit_is_saved_stays_closed(
 
 
 def test_an_edit_of_the_taxonomy_that_the_server_refuses_is_named_in_the_dialog(
-    chromium: Any, fresh: Road
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann = Colleague(chromium, server.url, "Ann")
-        ann.saved()
-        roots = (fresh.labels / "class_roots.csv").read_text("utf-8").splitlines()
-        used = next(csv.DictReader(roots))["supercategory"]
-        change(ann, "remove", used)
-        ann.view.click("#taxonomy button.primary >> text=Remove")
-        ann.saw("#taxonomy .fault:has-text('in use by')")
-        server.end(signal.SIGKILL)
-        ann.view.click("#taxonomy button.primary >> text=Remove")
-        ann.saw("#taxonomy .fault:has-text('nothing is changed')")
+    ann.saved()
+    roots = (fresh.labels / "class_roots.csv").read_text("utf-8").splitlines()
+    used = next(csv.DictReader(roots))["supercategory"]
+    change(ann, "remove", used)
+    ann.view.click("#taxonomy button.primary >> text=Remove")
+    ann.saw("#taxonomy .fault:has-text('in use by')")
+    server.end(signal.SIGKILL)
+    ann.view.click("#taxonomy button.primary >> text=Remove")
+    ann.saw("#taxonomy .fault:has-text('nothing is changed')")
     assert used in names_in(fresh)
 
 
-def test_the_sheet_is_downloaded_from_the_page_of_a_server(chromium: Any, server: Server) -> None:
-    ann = Colleague(chromium, server.url, "Ann")
+def test_the_sheet_is_downloaded_from_the_page_of_a_server(ann: Colleague) -> None:
     ann.view.click("#people")
     with ann.view.expect_download() as found:
         ann.view.click("text=Download review.csv >> visible=true")
@@ -643,13 +621,11 @@ def test_the_sheet_is_downloaded_from_the_page_of_a_server(chromium: Any, server
 
 
 def test_ctrl_c_ends_the_server_with_the_sheets_written_and_the_gate_told(
-    chromium: Any, fresh: Road
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
-    with serving(fresh) as server:
-        ann = Colleague(chromium, server.url, "Ann")
-        ann.press("d")
-        ann.saved()
-        code, errors = server.end()
+    ann.press("d")
+    ann.saved()
+    code, errors = server.end()
     assert code == 20 and "13 values of" in errors and "Traceback" not in errors, errors
     with (fresh.work / "review.csv").open(encoding="utf-8-sig", newline="") as file:
         assert [row["decision"] for row in csv.DictReader(file)].count("drop") == 1
@@ -671,12 +647,11 @@ def test_a_second_server_and_a_port_in_use_are_one_line(fresh: Road, server: Ser
 
 
 def test_the_token_is_private_and_only_photos_that_may_be_shown_are_sent(
-    chromium: Any, fresh: Road, server: Server
+    ann: Colleague, fresh: Road, server: Server
 ) -> None:
     token = fresh.work / ".state" / "review" / "token"
     assert token.stat().st_mode & 0o777 == 0o600
     assert urlsplit(server.url).path == f"/{token.read_text()}/"
-    ann = Colleague(chromium, server.url, "Ann")
     ann.saw(".photos img")
     ann.view.wait_for_function("[...document.images].every((image) => image.naturalWidth)")
     shown = ann.view.evaluate("[...document.images].map((image) => image.naturalWidth)")
