@@ -127,22 +127,32 @@ def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
     """Images of each query of a submission, in file order, including duplicates.
 
     Raises:
-        InvalidData: the columns id and images are missing, or a query is listed twice.
+        InvalidData: the columns id and images are missing, a row has more cells, or a query is
+            listed twice.
     """
     found: dict[str, list[str]] = {}
-    # From 2, as the header is line 1.
-    for number, row in enumerate(_rows(lines), 2):
+    for place, row in _rows(lines, "submission"):
         if row.get("id") is None or row.get("images") is None:
-            raise InvalidData(f"submission line {number}: expected the columns id and images")
+            raise InvalidData(f"{place}: expected the columns id and images")
         if row["id"] in found:
-            raise InvalidData(f"submission line {number}: query {row['id']} is there twice")
+            raise InvalidData(f"{place}: query {row['id']} is there twice")
         found[row["id"]] = row["images"].split()
     return found
 
 
-def _rows(lines: Iterable[str]) -> Iterator[dict[str | Any, str | Any]]:
+def _rows(lines: Iterable[str], kind: str) -> Iterator[tuple[str, dict[str | Any, str | Any]]]:
+    """Yield the place of each row, for messages, and its cells; refuse more than there are columns.
+
+    Commas between images would leave all but the first one out.
+    """
     csv.field_size_limit(2**31 - 1)  # one cell holds all images of a query
-    return csv.DictReader(lines)
+    for number, row in enumerate(csv.DictReader(lines), 2):  # the header is line 1
+        place = f"{kind} line {number}"
+        if None in row:
+            raise InvalidData(
+                f"{place}: {len(row[None])} more cells than columns; expected blanks between images"
+            )
+        yield place, row
 
 
 @dataclass(frozen=True)
@@ -193,12 +203,12 @@ def kaggle_score(
     usages: dict[str, list[float]] = {}
     met: set[str] = set()
     missing, ignored = [], []
-    for number, row in enumerate(_rows(solution), 2):
+    for place, row in _rows(solution, "solution"):
         query, images, usage = row.get("id"), row.get("images"), row.get("Usage")
         if not query or images is None or usage is None:
-            raise InvalidData(f"solution line {number}: expected the columns id, images and Usage")
+            raise InvalidData(f"{place}: expected the columns id, images and Usage")
         if query in met:
-            raise InvalidData(f"solution line {number}: query {query} is there twice")
+            raise InvalidData(f"{place}: query {query} is there twice")
         encoded = encode_id(query)
         met |= {query, encoded}
         # The official solution has None for a query without relevant images.

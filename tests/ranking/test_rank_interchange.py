@@ -52,6 +52,8 @@ def test_a_submission_reads_back() -> None:
     rankings = {"q1": ["a", "b"], "q2": []}
     with pytest.raises(InvalidData, match="twice"):
         interchange.read_kaggle(["id,images", "q,a", "q,b"])
+    with pytest.raises(InvalidData, match=r"submission line 2: 2 more cells .* blanks between"):
+        interchange.read_kaggle(["id,images", "q,a,b,c"])
     assert interchange.read_kaggle(interchange.kaggle_lines(rankings)) == rankings
 
 
