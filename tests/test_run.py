@@ -755,7 +755,7 @@ def test_a_stage_that_was_stopped_on_the_way_runs_again(
 
 
 def test_a_stage_before_its_input_names_the_stage_to_run(pipeline: Path) -> None:
-    with pytest.raises(MissingInput, match=r"run `hgld collect .*animals\.toml` first"):
+    with pytest.raises(MissingInput, match=r"run `hgld collect .*animals\.toml --work .*` first"):
         runner_of(pipeline, Notes()).run_one("export")
 
 

@@ -313,7 +313,7 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
     paths = {name: workspace.path(name) for name in TABLES if name in used}
     if not paths["landmarks"].is_file():
         raise MissingInput(
-            f"{paths['landmarks']}: does not exist; run `hgld collect {workspace.pipeline_file}` "
+            f"{paths['landmarks']}: does not exist; run `hgld collect {workspace.words}` "
             "first, or name the run's folder with --work"
         )
     lock = Lock.load(workspace.work / "lock.json")

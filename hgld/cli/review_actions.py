@@ -469,18 +469,15 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
             levels and none of them has values in a cluster.
     """
     options, stage = runner.workspace.pipeline.cluster, runner.stage("review")
-    levels = options.levels
+    levels, again = options.levels, f"`hgld cluster {runner.workspace.words}`"
     if reasons := judge(runner.stage("cluster"), runner.lock, runner.workspace).reasons:
-        file = runner.workspace.pipeline_file
-        say(f"the clusters are stale ({reasons[0]}); `hgld cluster {file}` makes them again")
+        say(f"the clusters are stale ({reasons[0]}); {again} makes them again")
     columns = [f"level_{name}" for name in levels[:-1]]
     summary = runner.read("cluster_summary", stage)
     if not set(columns) <= set(summary):
-        file, above_named = runner.workspace.pipeline_file, ", ".join(levels[:-1])
+        above_named = ", ".join(levels[:-1])
         first = "" if options.above else f"set cluster.above to the numbers of {above_named}, and "
-        raise UsageError(
-            f"the levels above the clusters are not clustered; {first}run `hgld cluster {file}`"
-        )
+        raise UsageError(f"the levels above the clusters are not clustered; {first}run {again}")
     taxonomy = runner.read("taxonomy", stage, other_levels=True)
     present = present_names(taxonomy, runner.read("taxonomy_edits", stage))
     known = {name.casefold() for name in present}

@@ -250,7 +250,7 @@ class Runner:
         if isinstance(artifact, Folder) and artifact.optional and maker is None:
             return artifact.read(path)
         what = (
-            f"run `hgld {maker.name} {self.workspace.pipeline_file}` first"
+            f"run `hgld {maker.name} {self.workspace.words}` first"
             if maker
             else "it is written by a person: a CSV with the header "
             f"{','.join(getattr(artifact, 'columns', ()))}, at first without rows"

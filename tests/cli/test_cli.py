@@ -201,7 +201,8 @@ def test_the_plan_prints_what_a_million_images_cost_and_fits_a_terminal(tmp_path
 
 def test_a_stage_before_its_input_names_the_stage_to_run(tmp_path: Path) -> None:
     error = hgld("clean", GLDV2, "--work", tmp_path, code=1).err.splitlines()[-1]
-    assert error.startswith("hgld: ") and "run `hgld collect pipelines/gldv2.toml` first" in error
+    words = f"pipelines/gldv2.toml --work {tmp_path}"
+    assert error.startswith("hgld: ") and f"run `hgld collect {words}` first" in error
 
 
 @pytest.mark.parametrize(

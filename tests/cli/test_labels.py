@@ -87,7 +87,7 @@ def test_explain_as_json_holds_the_facts(run: list[str]) -> None:
     [
         (["nowhere"], 2, "no landmark 'nowhere'"),
         (["7", "--split", "test"], 2, "--split test: expected train or index"),
-        (["7", "--work", "gone"], 1, "run `hgld collect"),
+        (["7", "--work", "gone"], 1, "--work gone` first"),
     ],
 )
 def test_explain_says_what_is_wrong_in_one_line(
