@@ -524,6 +524,15 @@ def test_a_draft_can_be_run_with_classes_of_any_size(
     assert (train.classes_per_batch, train.images_per_class) == batch
 
 
+def test_a_draft_of_several_levels_has_no_taxonomy(tmp_path: Path) -> None:
+    draw_classes(tmp_path / "photos")
+    rows = ["path,kind,class", "apple pie/0.png,food,apple pie", "red fox/0.png,animal,red fox"]
+    (tmp_path / "photos" / "labels.csv").write_text("\n".join(rows) + "\n")
+    draft = draft_pipeline(tmp_path / "photos", tmp_path / "x.toml")
+    assert write_draft(draft, tmp_path / "x.toml") == [tmp_path / "x.toml"]
+    assert 'labels = "labels/x" # may hold removals.csv' in draft.text
+
+
 def test_a_draft_in_a_linked_folder_finds_the_images(tmp_path: Path) -> None:
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
@@ -553,7 +562,7 @@ def test_a_draft_that_cannot_be_written_leaves_no_file(
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OSError, match=r"mine\.toml"):
-        write_draft(Draft("title = 1", pd.DataFrame(), ""), tmp_path / "mine.toml")
+        write_draft(Draft("title = 1", {}, ""), tmp_path / "mine.toml")
     assert not (tmp_path / "mine.toml").exists()
 
 

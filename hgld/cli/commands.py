@@ -47,7 +47,7 @@ def new(
     typer.echo(draft.seen)
     for path in write_draft(draft, file):
         typer.echo(f"wrote {path}")
-    first = f"your e-mail or URL as contact in {file}, then " if len(draft.links) else ""
+    first = f"your e-mail or URL as contact in {file}, then " if "links" in draft.tables else ""
     typer.echo(f"next: {first}hgld run {quote(str(file))}")
 
 

@@ -65,7 +65,7 @@ def measure(
     gallery: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[GALLERY]",
+            metavar="GALLERY",
             help="Likewise; default: each query looks through all others.",
             show_default=False,
         ),
@@ -592,9 +592,9 @@ def _print_measures(found: "FileResult") -> None:
     typer.echo(f"{queries} against {against}; {' > '.join(found.levels)}")
     for level, count in found.unmatched.items():
         if count:
-            what = "another image" if found.open_set else "an image"
-            have = "query has" if count == 1 else "queries have"
-            typer.echo(f"{count:,} {have} not {what} of their {level} in the gallery")
+            what = "other image" if found.open_set else "image"
+            whose = "query has no {} of its" if count == 1 else "queries have no {} of their"
+            typer.echo(f"{count:,} {whose.format(what)} {level} in the gallery")
             # A column beside the levels, such as the name of a file, is taken for the finest one.
             if count == result.queries and (above := found.levels[: found.levels.index(level)]):
                 words = " ".join(f"--level {name}" for name in above)

@@ -111,7 +111,7 @@ def show_agreement(
     other: Annotated[Path, typer.Argument(metavar="B", help="The sheet of the other.")],
     more: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[C...]", help="Of further ones.", show_default=False),
+        typer.Argument(metavar="C", help="Of further ones.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,

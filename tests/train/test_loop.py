@@ -18,7 +18,8 @@ from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.objective import build_loss
-from hgld.train.runs import Checkpoints
+from hgld.train.runs import Checkpoints, RunFolder
+from hgld.words import duration_text
 from tests.listening import heard
 from tests.made_shards import feed_batches, small_options, visible
 
@@ -269,13 +270,18 @@ def test_curves_for_tensorboard_go_on_where_a_run_was_stopped(train, tmp_path: P
 
 
 def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monkeypatch) -> None:
-    monkeypatch.setattr("hgld.train.runs.WORTH_TELLING_S", 0.0)
+    seconds, slow = RunFolder.seconds, 1e5  # a step takes minutes
+
+    def slowed(*args: Any) -> dict[str, float]:
+        return {part: slow * taken for part, taken in seconds(*args).items()}
+
+    monkeypatch.setattr(RunFolder, "seconds", slowed)
     with heard() as said:
         run = train({"run": RunOptions(steps=5)}) / "run"
     found = [
         re.fullmatch(
             r"run: epoch (\d), step (\d) of 5: (\S+) images/s; of the time data "
-            r"(\d+) %, model (\d+) %, loss (\d+) %, optimizer (\d+) %; (\S+) minutes an epoch",
+            r"(\d+) %, model (\d+) %, loss (\d+) %, optimizer (\d+) %; an epoch takes (.+)",
             line,
         )
         for line in said[1:]
@@ -285,10 +291,10 @@ def test_the_pace_is_told_at_the_end_of_each_epoch_that_took_a_while(train, monk
     lines = [json.loads(line) for line in (run / ".timings.jsonl").read_text().splitlines()]
     parts = ("data_s", "model_s", "loss_s", "optimizer_s")
     first = sum(sum(line[part] for part in parts) for line in lines[:2])
-    assert float(found[0][3]) == pytest.approx(2 * 6 / first, rel=0.01)
-    assert float(found[0][8]) == pytest.approx(first / 60, rel=0.01)
+    assert float(found[0][3]) == pytest.approx(2 * 6 / (slow * first), rel=0.01)
+    assert found[0][8] == duration_text(slow * first)
     last = sum(lines[4][part] for part in parts)
-    assert float(found[2][8]) == pytest.approx(2 * last / 60, rel=0.01)  # of two steps
+    assert found[2][8] == duration_text(slow * 2 * last)  # of two steps
 
 
 @pytest.mark.parametrize("workers", [0, 2])
