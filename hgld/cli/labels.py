@@ -30,7 +30,7 @@ from hgld.cli.output import (
     require_other,
     write_sheets,
 )
-from hgld.words import nearest, plural_text, some_of
+from hgld.words import columns_of, nearest, padded, plural_text, some_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,13 +253,18 @@ def suspects(
     for title, table, key in (("image", images, "image_id"), ("class", classes, "landmark_id")):
         typer.echo(f"{title:<18}{'score':>6}  {'path':<26}{'elsewhere':<26}".rstrip())
         for row in table.head(rows).to_dict("records"):
-            paths = ""
-            for path in (row.get("path", ""), row.get("elsewhere", "")):
-                end = path if len(path) <= PATH else "…" + path[1 - PATH :]
-                paths += f"{end:<{PATH}}  "
-            typer.echo(f"{str(row[key])[-17:]:<18}{row['score']:>6.2f}  {paths}".rstrip())
+            score = f"{row['score']:.2f}" if pd.notna(row["score"]) else "-"
+            paths = [_end(row.get(name, ""), PATH) for name in ("path", "elsewhere")]
+            typer.echo(f"{_end(str(row[key]), 17)} {score:>6}  {'  '.join(paths)}".rstrip())
         typer.echo("")
     typer.echo(f"{len(images):,} images, {len(classes):,} classes")
+
+
+def _end(text: str, width: int) -> str:
+    """Return a text in so many columns, with "…" for its beginning if it is wider."""
+    while columns_of(text) > width:
+        text = f"…{text[2:]}"
+    return padded(text, width)
 
 
 def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":

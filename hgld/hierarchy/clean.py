@@ -47,7 +47,7 @@ CENTURY, DECADE, YEAR = 7, 8, 9  # Wikidata's precisions; the finer ones are day
 def describe_funnel(
     steps: dict[str, pd.DataFrame], distinct_values: int, policy: str, beside_the_paper: bool
 ) -> str:
-    """One line a step, one column an id space, and the number of distinct values.
+    """One line a step, one column an id space with landmarks, and the number of distinct values.
 
     Args:
         steps: the steps of ``PAPER`` in order, each a table with the rows of its landmarks.
@@ -56,12 +56,16 @@ def describe_funnel(
         beside_the_paper: show the paper's numbers as well.
     """
     paper = [f"{'paper':>10}"] if beside_the_paper else [""]
-    lines = [" " * 16 + "".join(f"{space:>10}" + paper[0] for space in ID_SPACES)]
+    known = ID_SPACES if beside_the_paper else {*next(iter(steps.values()))["split"]}
+    held = [space for space in ID_SPACES if space in known]
+    head = " " * 16 + "".join(f"{space:>10}" + paper[0] for space in held)
+    lines = [head] if len(held) > 1 else []
     for (step, table), papers in zip(steps.items(), PAPER.values(), strict=True):
         own = table[BY_LANDMARK].drop_duplicates()["split"].value_counts()
         cells = [
             f"{own.get(space, 0):>10,}" + (f"{theirs:>10}" if beside_the_paper else "")
             for space, theirs in zip(ID_SPACES, papers, strict=True)
+            if space in held
         ]
         lines.append(f"{step:<16}" + "".join(cells))
     total = f"{PAPERS_VALUES:>10}  (both)" if beside_the_paper else ""

@@ -193,8 +193,8 @@ def _reviewed(
         yield Step("clean", f"goes by {'; '.join(map(_value, values))}", facts)
     for row in values:
         yield from _clustered(row, tables, noun)
-        if decided is not None:
-            yield _decision(row, decided.find(row["class_id"], row["instance_of"]), labels)
+        found = decided.find(row["class_id"], row["instance_of"]) if decided else None
+        yield _decision(row, found, labels)
     for row in of.get("overrides", ()):
         text = _placed(row["supercategory"], row["kind"]) + _signed(row)
         file = labels / ARTIFACTS["overrides"].file

@@ -380,7 +380,10 @@ def _tables(
             open_ones.items(), key=lambda pair: (-counts.get(pair[0], 0), pair[0])
         )
     ]
-    text = f"{len(found) - len(open_ones):,} of {count_text(len(found), 'class')} decided"
+    with_item = sum(not link.reason for link in found.values())
+    without = len(found) - with_item - len(open_ones)
+    text = f"{with_item:,} of {count_text(len(found), 'class')} linked"
+    text += f", {without:,} without an item" if without else ""
     more = "; link_review.csv lists the others: write an item or none, then hgld link ... --apply"
     say(text + (more if open_ones else ""))
     return (

@@ -27,7 +27,7 @@ from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import NO_EDITS, former_kinds, is_taxonomy_sheet, present_names
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
-from hgld.words import count_text, single_blanks, some_of
+from hgld.words import count_text, plural_text, single_blanks, some_of
 
 EXAMPLES = 3  # of each kind of change
 MANY = 10  # changes; fewer are never refused
@@ -266,7 +266,9 @@ def describe_changes(applied: Applied) -> list[tuple[str, str]]:
     lines = []
     for kind, found in examples.items():
         if found:
-            lines.append((f"{len(found):>7,} ", f"{kind}: {some_of(found, EXAMPLES, '; ')}"))
+            plural = kind in ("first decision", "note", "conflict") and len(found) > 1
+            head = plural_text(kind) if plural else kind
+            lines.append((f"{len(found):>7,} ", f"{head}: {some_of(found, EXAMPLES, '; ')}"))
     return lines
 
 

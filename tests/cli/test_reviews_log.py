@@ -157,7 +157,7 @@ def test_a_dry_run_prints_what_would_change_and_writes_nothing(folder: Path) -> 
     other = next(r for r in sheet_of(folder) if r["cluster"] != merge["into"])["instance_of"]
     fill_clusters(folder / "work" / "review_clusters.csv", **{other: merge})
     said = hgld(folder, "review", "--apply", "--dry-run").out.splitlines()
-    assert said[0] == "      2 first decision: chapel: 'keep church'; church: 'keep church'"
+    assert said[0] == "      2 first decisions: chapel: 'keep church'; church: 'keep church'"
     assert said[1] == "      1 changed: pub: 'keep restaurant' by a person, 2026-11-21 -> 'drop'"
     assert said[2].startswith("      2 cluster merge: ") and len(said) == 3
     fill(older, {"inn": "restaurant"})

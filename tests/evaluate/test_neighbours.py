@@ -223,6 +223,10 @@ def test_a_label_that_its_photo_contradicts_comes_first(pipeline: Path, capsys) 
     assert hgld("labels", "suspects", pipeline, *words, "--out", out) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines()[1].startswith("tr40") and max(map(len, printed.split("\n"))) <= 80
+    assert hgld("labels", "suspects", pipeline, *words[:-4]) == 0
+    table = capsys.readouterr().out.splitlines()
+    scores = [line.split()[1] for line in table[-6:-2]]
+    assert scores == ["0.50", "-0.50", "-", "-"]  # two are alone in their supercategory
     sheet = pd.read_csv(out)
     first = sheet.iloc[0]
     assert sheet.columns[0] == "decision" and sheet["decision"].isna().all()

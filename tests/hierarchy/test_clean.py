@@ -211,7 +211,7 @@ def test_a_set_that_is_not_the_papers_is_told_alone(context: StageContext) -> No
     alone = StageContext(context.now, context.state, folder, context.labels)
     with heard() as said:
         clean(TWO, alone)
-    assert said[0].splitlines()[0].split() == ["train", "index"]
+    assert said[0].splitlines()[0].split() == ["classes", "2"]  # no column of index
     assert said[0].splitlines()[-2].split() == ["distinct", "values", "2"]
 
 

@@ -150,6 +150,9 @@ def test_an_override_is_told_with_its_row() -> None:
 
 def test_an_open_value_has_no_decision_yet() -> None:
     assert texts(steps(decisions=table("decisions")))["decision"].startswith("none yet for church")
+    before_the_first = {name: rows for name, rows in tables().items() if name != "decisions"}
+    found = explain(find_landmark(LANDMARKS, "train:7"), before_the_first, NO_LABELS)
+    assert texts(found)["decision"].startswith("none yet for church")
 
 
 def test_a_conflict_is_told_with_both_sides() -> None:

@@ -80,6 +80,8 @@ def tell_reasons(classes: int, noun: str, reasons: Iterable[str], where: str) ->
         reasons: of the classes without values.
         where: the values come from.
     """
+    if not classes:
+        return
     missed = Counter(reasons)
     lines = [f"{classes - missed.total():,} of {classes:,} {plural_text(noun)} have values {where}"]
     lines += [f"{count:>9,} {reason}" for reason, count in missed.most_common()]

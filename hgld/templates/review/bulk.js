@@ -61,7 +61,7 @@ function openBulk(title, source, about, offers) {
   const buttons = make("p", { class: "near" }, button("primary", accept, "Accept", make("kbd", {}, "Enter")));
   const list = make("ul", { class: "bulk" }, ...lines);
   list.addEventListener("keydown", (event) => bulkKey(event, boxes, accept));
-  dialogOf("bulk", title, make("p", {}, `${about} Digits and x turn a mark; z undoes all.`), list, buttons);
+  dialogOf("bulk", title, make("p", {}, `${about} A digit or x leaves one out; after Enter, z undoes all.`), list, buttons);
   boxes[0].focus();
 }
 

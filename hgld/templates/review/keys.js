@@ -4,7 +4,7 @@ const KEYS = [
   ["j  k", "next, previous value (or ↓ ↑)"],
   ["K", "keep it, with the chosen or the suggested supercategory"],
   ["m", "move it: choose a supercategory by typing"],
-  ["d", "drop it: too vague, or no place at all"],
+  ["d", "drop it: too vague, or of none of the supercategories"],
   ["u", "unsure: it stays open"],
   ["1–9", "choose one of the likeliest supercategories, also in the open chooser"],
   ["S", "the sure suggestions, to accept them as a block"],
