@@ -221,9 +221,8 @@ def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
     stage = runner.stage("review")
     read = {name: runner.read(name, stage) for name in stage.reads}
     fitted_to = (
-        *("clusters", "taxonomy", "decisions"),
-        *("label_vectors", "taxonomy_vectors", "taxonomy_edits"),
-    )
+        "clusters", "taxonomy", "decisions", "label_vectors", "taxonomy_vectors", "taxonomy_edits",
+    )  # fmt: skip
     also = {name: read[name] for name in ("image_vectors", "ancestry") if name in read}
     model = fit_decisions(*(read[name] for name in fitted_to), **also)
     shown = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
