@@ -44,6 +44,14 @@ def one_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_disk_to_wait_for() -> Iterator[None]:
+    """Files are not forced to the disk: only a loss of power shows it, and none comes in tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: None)
+        yield
+
+
 @pytest.fixture
 def context(tmp_path: Path) -> StageContext:
     """What a stage is told of its run."""

@@ -42,7 +42,7 @@ HEAVY = {"torch", "pandas", "numpy", "open_clip", "timm", "sklearn", "webdataset
 def imports_of(path: Path) -> set[str]:
     """Absolute module names that a file imports, anywhere in it."""
     names: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -115,6 +115,13 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(module: ast.Module) -> list[ast.AST]:
+    """Imports, attributes and constants of a module, in the order of ``ast.walk``."""
+    kinds = ast.Import | ast.ImportFrom | ast.Attribute | ast.Constant
+    return [node for node in ast.walk(module) if isinstance(node, kinds)]
+
+
 def trees(*folders: str) -> Iterator[tuple[str, ast.Module]]:
     """Every module of these folders by its name."""
     root = PACKAGE.parent
@@ -138,7 +145,7 @@ Taken = Iterator[tuple[set[str], str, str]]  # of one of these modules, this nam
 def imported(*folders: str) -> Taken:
     """Names that are imported from a module."""
     for user, module in trees(*folders):
-        for node in ast.walk(module):
+        for node in nodes(module):
             if isinstance(node, ast.ImportFrom) and node.module in PUBLIC:
                 names = {a.name for a in node.names if f"{node.module}.{a.name}" not in PUBLIC}
                 yield from (({node.module}, name, user) for name in sorted(names))
@@ -148,12 +155,12 @@ def read(*folders: str) -> Taken:
     """Names that are read of a module that is imported as a whole."""
     for user, module in trees(*folders):
         known: dict[str, set[str]] = {}
-        for node in ast.walk(module):
+        for node in nodes(module):
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
                 if f"{node.module}.{alias.name}" in PUBLIC:
                     word = alias.asname or alias.name
                     known.setdefault(word, set()).add(f"{node.module}.{alias.name}")
-        for node in ast.walk(module) if known else ():
+        for node in nodes(module) if known else ():
             whole = node.value if isinstance(node, ast.Attribute) else None
             if isinstance(whole, ast.Name) and whole.id in known:
                 yield known[whole.id], node.attr, user
@@ -185,7 +192,7 @@ def source_of(module: str, name: str) -> set[str]:
         return {module, f"{module}.{name}"}
     passed = [
         node.module
-        for node in ast.walk(MODULE[module])
+        for node in nodes(MODULE[module])
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}
     ]
     return {module}.union(*(source_of(m, name) for m in passed if m in MODULE))
@@ -200,7 +207,7 @@ def used_by(user: str) -> set[str]:
     package = (PACKAGE.parent / user.replace(".", "/")).is_dir()
     passed_on = (PUBLIC[user] or set()) if package else set()
     found = set()
-    for node in ast.walk(MODULE[user]):
+    for node in nodes(MODULE[user]):
         if isinstance(node, ast.ImportFrom) and node.module in MODULE:
             taken = (alias.name for alias in node.names if alias.name not in passed_on)
             found |= {m for name in taken for m in source_of(node.module, name)}

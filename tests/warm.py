@@ -146,6 +146,7 @@ def _parent() -> socket.socket:
 def _serve(connection: socket.socket) -> None:
     """Fork a command for each message, or tell how one ended; return in the fork."""
     tasks.count_cores = lambda: 1  # first; the other cores have other tests to do
+    os.fsync = lambda _: None  # type: ignore[assignment]  # as in tests/conftest.py
     for name in HEAVY:
         import_module(name)
     from torch._dynamo.utils import dump_compile_times  # no other process of tests needs it

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,14 +15,26 @@ def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hgld.shards.shard_url.SETTLED_S", 0.01)
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return make_world(tmp_path, [1, 3, 4, 5, 9, 17, 20, 33])
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """A world and its shards, of which each test gets copies."""
+    made = make_world(tmp_path_factory.mktemp("world"), [1, 3, 4, 5, 9, 17, 20, 33])
+    made.export()
+    return made
 
 
 @pytest.fixture
-def shards(world: World) -> Path:
-    return world.export()[0]
+def world(exported: World, tmp_path: Path) -> World:
+    shutil.copytree(exported.source, tmp_path / "source")
+    images, hierarchy = exported.images.copy(), exported.hierarchy.copy()
+    return World(tmp_path, images, hierarchy, dict(exported.data))
+
+
+@pytest.fixture
+def shards(exported: World, world: World) -> Path:
+    for name in ("shards", "shards-state"):
+        shutil.copytree(exported.folder / name, world.folder / name)
+    return world.folder / "shards"
 
 
 @pytest.fixture

@@ -17,11 +17,8 @@ from hgld.shards.index import PHOTO, open_index
 from tests.shards.shard_world import World, put_index
 
 
-@pytest.fixture
-def shards(world: World) -> Path:
-    folder, _ = world.export()
-    verify_shards(folder)
-    return folder
+def test_shards_as_they_were_exported_are_sound(shards: Path) -> None:
+    verify_shards(shards)
 
 
 def test_a_flipped_byte_is_found_in_its_shard_and_key(shards: Path) -> None:
