@@ -10,15 +10,22 @@ export PYTHONDONTWRITEBYTECODE :=
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Each worker begins with a contiguous part, so that most modules make their fixtures once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: quickstart test rehearse alone wheel lint bench docs record claims system install oml fiftyone
+.PHONY: quickstart test test-slow rehearse alone wheel lint bench docs record claims system install oml fiftyone
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
 
-# Each worker begins with a contiguous part, so that most modules make their fixtures once.
+# All tests but the slow ones and the rehearsals.
 test: install lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	$(PYTEST) -m "not rehearsal and not slow"
+
+# Tests marked slow: they start whole runs, servers, browsers, spreadsheets or clusters, or take many
+# CPU seconds.
+test-slow: install
+	$(PYTEST) -m "slow and not rehearsal"
 
 # Long drills, before a release: full size, kills, storms, full disks; then each reader of
 # untrusted files fuzzed for a minute (in `make test` for a second). CONTRIBUTING.md has the time.

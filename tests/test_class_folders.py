@@ -103,6 +103,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_three_levels_are_made_by_the_commands_of_the_page(photos: Path) -> None:
     ends = [20, 20, 0]  # of run
     (levels,) = re.findall(r"```toml\n\[cluster\]\n(.*?)```", THREE, re.S)
@@ -141,17 +142,20 @@ def folder(photos: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_tree_of_the_page_is_that_of_the_photos(folder: Path) -> None:
     for name, file in re.findall(r"^  ([a-z ]+)/([0-9a-f]+\.jpg) ", PAGE.read_text("utf-8"), re.M):
         assert min(path.name for path in (folder / "photos" / name).iterdir()) == file
 
 
+@pytest.mark.slow
 def test_each_class_has_the_reviewed_path_and_its_own_name(folder: Path) -> None:
     rows = pd.read_csv(folder / "work" / "mine" / "hierarchy.csv")
     paths = [tuple(json.loads(path).items()) for path in rows["path"]]
     assert paths == [(("supercategory", group), ("class", name)) for name, group in GROUPS.items()]
 
 
+@pytest.mark.slow
 def test_the_report_and_the_release_are_of_these_classes(folder: Path) -> None:
     work = folder / "work" / "mine"
     report = (work / "report" / "report.html").read_text("utf-8")
@@ -162,6 +166,7 @@ def test_the_report_and_the_release_are_of_these_classes(folder: Path) -> None:
     assert len(pd.read_csv(work / "release" / "decisions.csv")) == 14
 
 
+@pytest.mark.slow
 def test_items_of_the_classes_leave_the_values_of_the_page_to_decide(folder: Path) -> None:
     work = folder / "work" / "kinds"
     named = pd.read_csv(work / "landmarks.csv").merge(pd.read_csv(work / "landmark_values.csv"))
@@ -211,6 +216,7 @@ def served(folder: Path, wiki: Wiki) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_wiki_and_the_dump_lead_to_the_same_items(served: Path, wiki: Wiki) -> None:
     asked = {line["action"] for line in wiki.requests()}
     assert asked == {"wbsearchentities", "wbgetentities"}
@@ -222,6 +228,7 @@ def test_a_wiki_and_the_dump_lead_to_the_same_items(served: Path, wiki: Wiki) ->
         assert len(ours) > 10 and ours.equals(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file",
     ["labels/{}/decisions.csv", "labels/{}/taxonomy.csv", "work/{}/values.csv",
@@ -232,12 +239,14 @@ def test_a_wiki_and_the_dump_lead_to_the_same_decisions(served: Path, file: str)
     assert ours == theirs and ours.count(b"\n") > 5
 
 
+@pytest.mark.slow
 def test_items_of_the_wiki_reach_the_report_and_the_release(served: Path) -> None:
     work = served / "work" / "served"
     assert "fortress" in (work / "report" / "report.html").read_text("utf-8")
     assert set(pd.read_csv(work / "release" / "linked.csv")["by"]) == {"name (en)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["README.md", "LICENSE-labels.md", "croissant.json"])
 def test_the_release_names_no_landmarks(folder: Path, file: str) -> None:
     path = folder / "work" / "mine" / "release" / file
@@ -486,6 +495,7 @@ def require_same_bytes(killed: Path, whole: Path) -> None:
     assert differ <= {"lock.json", "models/happier/.timings.jsonl"} and len(expected) > 50
 
 
+@pytest.mark.slow
 def test_a_run_of_five_levels_is_killed_in_each_stage_and_ends_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,10 @@ from hgld.ranking.kernels.loss_cpu import run_rows
 HOST = get_host_cpu_features()
 INTEL = {"NUMBA_CPU_NAME": "sapphirerapids"}  # LLVM prefers half its vectors
 
-pytestmark = pytest.mark.skipif("+avx512f" not in HOST, reason="the CPU has no AVX-512")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("+avx512f" not in HOST, reason="the CPU has no AVX-512"),
+]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from hgld.pipeline.run import Runner
 from tests.listening import Notes
 from tests.made_run import SMALL
 
+pytestmark = pytest.mark.slow
+
 # made by other pipelines: tests/mediawiki/test_link.py, tests/evaluate/test_class_photos.py
 OTHERS = ("linked", "unlinked", "link_review", "ancestry", "image_vectors")
 WRITTEN = [n for n in ARTIFACTS if ARTIFACTS[n].place != "labels" and n not in OTHERS]

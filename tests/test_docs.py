@@ -37,12 +37,12 @@ def python_blocks() -> list[tuple[Path, str]]:
 
 
 def targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", Path("Makefile").read_text(), re.M))
+    return set(re.findall(r"^([a-z-]+):", Path("Makefile").read_text(), re.M))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_make_command_in_a_page_is_a_target(page: Path) -> None:
-    assert set(re.findall(r"(?:^|`)make ([a-z]+)", page.read_text("utf-8"), re.M)) <= targets()
+    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text("utf-8"), re.M)) <= targets()
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,7 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
         assert rows == ["path,family,genus,species", "Rosacées/Rosa/sp./1.JPG,Rosacées,Rosa,sp."]
 
 
+@pytest.mark.slow
 def test_the_ten_lines_of_the_readme_end_in_the_table_of_a_model(tmp_path: Path) -> None:
     lines = README.split("Ten lines to the table")[1].split("```")[1].strip().splitlines()
     assert len(lines) == 10 and lines[0].startswith("pip install . ")

@@ -21,7 +21,7 @@ from tests.warm import hgld, python
 
 EXAMPLES = sorted(Path("examples").glob("*.py"))
 STEPS = 6
-pytestmark = pytest.mark.filterwarnings("ignore")  # the other packages' own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the other packages' own
 
 
 @pytest.fixture(scope="module")

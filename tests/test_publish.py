@@ -248,6 +248,7 @@ def move_shards(run: MadeRun, there: Path) -> None:
     (run.shards / ".location.json").write_text(json.dumps(note), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_release_takes_shards_from_the_url_they_were_exported_to(
     run: MadeRun, tmp_path: Path
 ) -> None:

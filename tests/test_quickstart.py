@@ -13,6 +13,8 @@ import pytest
 
 from tests.warm import Command, hgld
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = "pipelines/quickstart.toml"
 # Of labels that decisions and taxonomy alone determine, in H-GLDv2's three levels.
 LABELS = {

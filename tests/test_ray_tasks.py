@@ -28,7 +28,7 @@ from tests.shards.shard_world import World, make_world
 from tests.two_nodes import descendants
 
 ray = pytest.importorskip("ray") if not os.environ.get("CI") else __import__("ray")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own
 
 
 @pytest.fixture(scope="module")

@@ -177,6 +177,7 @@ def main_run(pipeline: Pipeline) -> RunOptions:
     return runs.get("happier") or runs.get("roadmap") or list(runs.values())[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SETS, *TO_COPY, "roadmap-2021-cub-256"])
 def test_a_recipe_builds_its_model_and_takes_two_steps(name: str, load: Load) -> None:
     pipeline, data = load(name, [*CNN, "train.eval_crop=32"])
@@ -196,6 +197,7 @@ def test_the_transformers_resolve(name: str, load: Load) -> None:
     assert [run.memory > 0 for run in options.runs.values()] == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sop-deit", "sop-vit", "roadmap-2021-sop-deit"])
 def test_transformers_take_two_steps(name: str, load: Load) -> None:
     """Those of the other recipes are the same networks at other rates."""
@@ -225,6 +227,7 @@ def seen(pipeline: Pipeline, run: str) -> int:
     return train.runs[run].steps * train.classes_per_batch * train.images_per_class
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     sorted(
@@ -414,6 +417,7 @@ def test_an_ablation_differs_from_its_full_run_in_one_option() -> None:
     assert names == [{"memory"}] * 3 + [{"margin"}] * 3
 
 
+@pytest.mark.slow
 def test_the_losses_of_faces_start_from_the_model_of_the_first_row(
     load: Load, tmp_path: Path
 ) -> None:
@@ -516,6 +520,7 @@ def run_to_end(words: Sequence[str]) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_dyml_is_measured_and_averaged_by_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def test_only_stages_with_a_model_load_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "heavy"),
     [

@@ -11,12 +11,14 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_torchvision_timm_and_open_clip_import_whatever_torch_build_is_there() -> None:
     models = "import hgld.evaluate.models, sys; print('open_clip' in sys.modules)"
     done = run(f"{models}; import torchvision.transforms.v2, timm, open_clip; print('ok')")
     assert (done.stdout, done.stderr) == ("False\nok\n", "")  # only a CLIP loads open_clip
 
 
+@pytest.mark.slow
 def test_an_operator_that_is_there_is_not_declared_again() -> None:
     declare = "operators.declare_missing_operators()"
     done = run(f"import hgld.model, torchvision; {OPERATORS}; {declare}")

@@ -25,7 +25,7 @@ from tests.sources.test_shrink import PHOTOS, Site, pack
 from tests.two_nodes import driver_address, two_nodes
 
 ray = pytest.importorskip("ray") if not os.environ.get("CI") else __import__("ray")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own
 
 
 @pytest.fixture(scope="module")

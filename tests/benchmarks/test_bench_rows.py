@@ -59,11 +59,13 @@ def test_the_growth_of_the_stage_s_memory_is_that_over_all_sizes() -> None:
     assert (spread.value, spread.most, largest.value) == (3.0, 1.3, 1500.0)
 
 
+@pytest.mark.slow
 def test_the_rest_of_the_evaluate_stage_is_measured() -> None:
     rest, memory = evaluate_stage.rows(40, 64)
     assert rest.value > 0 and memory.value >= 0
 
 
+@pytest.mark.slow
 def test_published_decisions_are_replayed_from_the_file_of_training_labels(tmp_path: Path) -> None:
     names = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
     labels = ["chapel,church", "chapel,church ", "chapel,house", "pond,lake", ",church", "abbey,"]
@@ -80,6 +82,7 @@ def test_published_decisions_are_replayed_from_the_file_of_training_labels(tmp_p
     assert points[-1][0] == 2 and points[-1][2] == 1.0
 
 
+@pytest.mark.slow
 def test_a_part_of_the_published_decisions_is_replayed() -> None:
     case = review_keys.published_part()
     found = dict(zip(case.sheet["instance_of"], case.wanted, strict=True))

@@ -569,6 +569,7 @@ def test_streams_that_take_nothing_change_no_exit_code(
     assert (done.returncode, done.stderr) == (code, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest", ["2>/dev/full", "2>&1 | true", "2>&-"])
 def test_a_log_that_cannot_be_written_ends_no_work(rest: str, tmp_path: Path) -> None:
     words = "collect pipelines/quickstart.toml --set 'source.toy={landmarks=6, images=2, size=48}'"
@@ -616,6 +617,7 @@ def test_a_warning_is_a_note_and_is_said_once(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err.strip() == "note: mind the gap"
 
 
+@pytest.mark.slow
 def test_the_readme_example_of_your_own_hierarchy_runs_up_to_a_report(own: Path) -> None:
     assert (own.parent / "work" / "report" / "report.html").is_file()
 

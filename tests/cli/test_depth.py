@@ -234,6 +234,7 @@ def test_a_list_of_edits_from_before_a_rename_does_not_bring_the_class_above_bac
     hgld(folder, "review", sheet, "--apply")
 
 
+@pytest.mark.slow
 def test_kills_at_five_levels_lose_nothing_and_change_no_byte(made: Path, tmp_path: Path) -> None:
     whole, killed = (deepen(made, 4, tmp_path / name) for name in ("whole", "killed"))
     for folder in (whole, killed):

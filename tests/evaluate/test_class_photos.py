@@ -37,6 +37,8 @@ from tests.made_clip import save_clip
 from tests.mediawiki.world import entity, is_a
 from tests.warm import Command, hgld
 
+pytestmark = pytest.mark.slow
+
 # the names say nothing of the colours
 REDS, BLUES = ("apple", "sofa"), ("boat", "carrot")
 PIPELINE = """

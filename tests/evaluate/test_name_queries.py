@@ -170,6 +170,7 @@ def test_the_finest_classes_are_called_as_landmarks_are_and_those_without_a_name
     assert any("1 of 4 classes have no name" in line for line in said)
 
 
+@pytest.mark.slow
 def test_report_and_export_take_names_as_queries(
     work: Path, clip: tuple[str, CLIP], tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_processes_write_the_bytes_of_one(part, tmp_path: Path, monkeypatch) -> 
     assert all(bytes_ == truth[0] and values == truth[1] for bytes_, values in found)
 
 
+@pytest.mark.slow
 def test_worker_processes_write_the_bytes_of_one(tmp_path: Path) -> None:
     sides = make_sides(tmp_path, 70)
     assert written(tmp_path, sides, processes=2) == written(tmp_path, sides)

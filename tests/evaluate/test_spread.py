@@ -53,6 +53,7 @@ def embed(shards: Path, run: Path, state: Path, **options: object) -> dict[str, 
     return {path.name: path.read_bytes() for path in sorted(state.rglob("*.npy"))}
 
 
+@pytest.mark.slow
 def test_processes_and_threads_change_no_byte(shards: Path, run: Path, tmp_path: Path) -> None:
     before = torch.get_num_threads()
     one = embed(shards, run, tmp_path / "one")
@@ -246,6 +247,7 @@ def test_the_rate_and_the_share_of_loading_are_reported(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_as_for_a_gpu_have_the_same_vectors(
     workers: int, shards: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -123,6 +123,7 @@ print(*threads)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["k-means", "ward"])
 def test_the_first_clustering_of_a_process_has_one_thread(method: str) -> None:
     command = [sys.executable, "-c", COUNT_THREADS, method]
@@ -155,6 +156,7 @@ for name, table in zip(("clusters", "cluster_summary"), found):
 """
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_no_byte(tmp_path: Path) -> None:
     for threads in ("1", "2"):
         folder = tmp_path / threads

@@ -19,6 +19,8 @@ from hgld.review.spreadsheet import read_files
 from hgld.review.workbook import write_workbook
 from tests.listening import heard
 
+pytestmark = pytest.mark.slow
+
 OFFICE = shutil.which("soffice")
 LABELS = (
     *("007", "1/2", "1-2", "1E5", "3.14", "TRUE", "=1+1", "+cmd|' /C calc'!A0", "@home", "Mar 1"),

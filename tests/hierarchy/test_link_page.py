@@ -22,6 +22,8 @@ from tests.hierarchy.test_review_page import Curator, Visit, visit
 from tests.mediawiki.test_link import PIPELINE, made_world
 from tests.warm import Command, hgld
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["visit"]  # a fixture
 NAMES = ("Saturn", "grey thing", "nothing")  # as many images as their place from the end
 

@@ -23,6 +23,8 @@ from tests.hierarchy.test_review_page import Curator, Road, change, hgld, hgld_w
 from tests.object_store import free_port
 from tests.warm import Command
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["road"]  # a fixture
 
 

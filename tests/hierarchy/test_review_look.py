@@ -9,6 +9,8 @@ import pytest
 from hgld.artifacts import columns_of
 from tests.hierarchy.test_review_page import Curator, Visit, tables, visit, write_page
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["tables", "visit"]  # fixtures
 
 LONG = "a label that somebody has made as long as a label in a wiki can get, " * 3

@@ -23,6 +23,8 @@ from tests import warm
 from tests.benchmarks.review_page import make_page, make_tables
 from tests.colours import colours, contrast
 
+pytestmark = pytest.mark.slow
+
 TEMPLATES = Path("hgld/templates")
 CC = "https://creativecommons.org/licenses/by-sa/3.0/"
 EVIL = "<script>alert(1)</script></script>"

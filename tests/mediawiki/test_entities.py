@@ -9,6 +9,8 @@ from tests.mediawiki.asking import ask, post
 from tests.mediawiki.wiki import Wiki, serve, serve_world
 from tests.mediawiki.world import World, is_a, text_claim
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wiki(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wiki]:

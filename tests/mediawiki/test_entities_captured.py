@@ -11,7 +11,7 @@ from tests.mediawiki.asking import get
 from tests.mediawiki.wiki import Wiki, serve_world
 from tests.mediawiki.world import Page, World
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 OF_THE_PAGE = ("pageid", "ns", "title", "lastrevid", "modified")  # items are pages; ours elsewhere
 OTHERWISE = {

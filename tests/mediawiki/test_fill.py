@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.mediawiki.asking import ask
 from tests.mediawiki.fill import fill_by_sql
 from tests.mediawiki.made import Part, share_of
 from tests.mediawiki.wiki import Wiki, fill_by_import, serve
 from tests.mediawiki.world import World
+
+pytestmark = pytest.mark.slow
 
 PARTS = {
     "prop": "pageprops|categories|links|templates|revisions|info|categoryinfo",

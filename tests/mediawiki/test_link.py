@@ -34,6 +34,8 @@ from tests.mediawiki.wiki import Wiki, serve_world
 from tests.mediawiki.world import World, is_a, text_claim
 from tests.warm import Command, hgld
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 labels = "labels"
 [source]

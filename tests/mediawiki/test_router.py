@@ -13,6 +13,8 @@ from tests.mediawiki.asking import ask, post
 from tests.mediawiki.wiki import Wiki, serve_world
 from tests.mediawiki.world import World
 
+pytestmark = pytest.mark.slow
+
 PAGE = "<!DOCTYPE html>"
 
 

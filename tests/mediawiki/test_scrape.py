@@ -14,6 +14,8 @@ from tests.mediawiki.patience import early_requests
 from tests.mediawiki.scraping import Run, prepare_run
 from tests.mediawiki.wiki import Wiki, serve_world
 
+pytestmark = pytest.mark.slow
+
 STATUSES = {
     "bad_url",
     "category_without_topic",

@@ -112,6 +112,7 @@ def test_lite0_is_normalised_as_it_was_trained() -> None:
     assert file is not None and config.pretrained_sha256 == hash_file(file)
 
 
+@pytest.mark.slow
 @pytest.mark.real
 def test_lite0_sees_lighthouses_in_photos_of_lighthouses(
     real_data: Path, classifier: torch.nn.Module

@@ -121,6 +121,7 @@ def test_vmap_is_refused_in_words() -> None:
         torch.vmap(lambda row: losses.sup_ap(row[None], LEVELS))(SCORES)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
 def test_a_compiled_loss_has_the_value_and_the_gradient_of_an_eager_one() -> None:
     embeddings, module = EMBEDDINGS.clone().requires_grad_(), losses.SupAP()

@@ -178,6 +178,7 @@ def of_two_processes(folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_find_the_metrics_of_one(tmp_path: Path) -> None:
     code = f"from {__name__} import of_two_processes; of_two_processes({str(tmp_path)!r})"
     run_to_end(2, "-c", code)

@@ -16,6 +16,8 @@ from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.steps import UpperStep
 from hgld.ranking.surrogates import Goal
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="no triton: pip install -c constraints.txt triton"

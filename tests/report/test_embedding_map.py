@@ -184,6 +184,7 @@ def test_the_map_is_searched_and_moved_with_the_keyboard(
     assert (pressed, shown) == ("true", 1) and overflow <= 0 and said == []
 
 
+@pytest.mark.slow
 def test_a_map_of_many_points_is_painted_searched_and_moved(
     run: MadeRun, chromium: Any, monkeypatch
 ) -> None:

@@ -28,6 +28,8 @@ from tests.shards.shard_world import World, make_world
 from tests.shards.test_shards_command import finish, hgld, labelled  # noqa: F401
 from tests.warm import Script
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:

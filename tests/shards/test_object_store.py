@@ -34,6 +34,8 @@ from tests.shards.shard_world import make_world
 from tests.shards.test_shards_load import noisy, same, walk
 from tests.sources.small_disk import small_disk
 
+pytestmark = pytest.mark.slow
+
 RANDOM = BatchOptions(3, 2)
 IN_SHARDS = replace(RANDOM, order="shards", lanes=1)
 

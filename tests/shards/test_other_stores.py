@@ -33,6 +33,8 @@ from tests.shards.test_object_store import IN_SHARDS, RANDOM
 from tests.shards.test_shards_command import finish, hgld, labelled  # noqa: F401
 from tests.shards.test_shards_load import noisy, same, walk
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(
     scope="module",

@@ -14,6 +14,8 @@ from tests.shards.shard_world import draw
 from tests.shards.test_shards_write import content, require_none_left
 from tests.warm import Command
 
+pytestmark = pytest.mark.slow
+
 CLASSES, IMAGES = 8, 60
 PIPELINE = """
 labels = "labels"

@@ -98,6 +98,7 @@ def test_the_manifest_counts_what_is_there(shards: Path, world: World) -> None:
     assert all((shards / s["file"]).stat().st_size == s["bytes"] for s in manifest["shards"])
 
 
+@pytest.mark.slow
 def test_any_flipped_byte_is_found_in_its_key(shards: Path) -> None:
     index = read_index(shards).query("shard == 'train-000000.tar'")
     shard = shards / "train-000000.tar"

@@ -130,7 +130,10 @@ def same(left: list[tuple[torch.Tensor, ...]], right: list[tuple[torch.Tensor, .
 WAYS = [("indexed", "random"), ("indexed", "shards"), ("stream", "shards")]
 
 
-@pytest.mark.parametrize(("workers", "ranks"), [(0, 1), (0, 4), (1, 2), (4, 1), (4, 4)])
+@pytest.mark.parametrize(
+    ("workers", "ranks"),
+    [(0, 1), (0, 4), (1, 2), (4, 1), pytest.param(4, 4, marks=pytest.mark.slow)],
+)
 def test_any_reader_workers_and_ranks_give_the_same_batches_pixel_for_pixel(
     shards: Path, rows: pd.DataFrame, workers: int, ranks: int
 ) -> None:
@@ -241,6 +244,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "workers"), [(2, 1), (4, 0)])
 def test_ranks_give_the_same_global_batches(
     shards: Path, tmp_path: Path, ranks: int, workers: int
@@ -274,6 +278,7 @@ def test_a_killed_run_goes_on_with_the_same_keys(
     assert read_lines(stopped) == read_lines(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_busy_delays_no_end() -> None:
     code = """if True:
         import time
@@ -821,6 +826,7 @@ def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.Da
         first_batch(copied, rows, undecodable_budget=99)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(  # large batches are still copied as the script ends
     ("side", "start"), [(64, "fork"), (640, "spawn")]
 )
@@ -924,6 +930,7 @@ for loader in (
 """
 
 
+@pytest.mark.slow
 def test_shared_memory_without_room_is_named(tmp_path: Path, world: World) -> None:
     # a container has 64 MB of it unless told otherwise
     with small_disk(tmp_path / "shm", 512_000):

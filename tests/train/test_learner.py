@@ -113,10 +113,16 @@ def assert_same(found: Gradients, expected: Gradients) -> None:
 
 
 @pytest.mark.parametrize("run", [*runs()], ids=name_of)
-def test_parts_of_a_batch_and_processes_find_the_gradients_of_the_whole(together, run) -> None:
+def test_parts_of_a_batch_find_the_gradients_of_the_whole(run) -> None:
     expected = gradients(run)
     assert any(g.abs().max() > 1e-9 for n, g in expected.items() if n.startswith("backbone"))
     assert_same(gradients(run, micro_batch=3), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [*runs()], ids=name_of)
+def test_processes_find_the_gradients_of_one(together, run) -> None:
+    expected = gradients(run)
     for micro_batch in (None, 3):
         for found in together:
             assert_same(found[name_of(run), micro_batch], expected)

@@ -26,7 +26,10 @@ from tests.warm import Script, python
 
 IN_SHARDS = SamplingOptions(order="shards", window=3)
 STREAM = IN_SHARDS.model_copy(update={"reader": "stream"})
-pytestmark = pytest.mark.filterwarnings("ignore:.*of the shards is read:UserWarning")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*of the shards is read:UserWarning"),
+]
 
 
 def batches(shards: Path, sampling: SamplingOptions, ranks: Ranks = ALONE, workers: int = 0):

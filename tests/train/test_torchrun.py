@@ -26,6 +26,8 @@ from tests.ranks import run_ranks, run_to_end
 from tests.train.stopped_training import train as train_and_stop
 from tests.warm import Command, Script, hgld
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """
 labels = "labels"
 [source]
