@@ -322,6 +322,9 @@ def _load(session: Session, file: RemoteFile, stop: Event) -> None:
         if not framed and not file.md5_url:
             say(f"{file.url}: its server states neither length nor MD5, so it may be incomplete")
         if not continued:
+            if kept := _size(file.part):
+                say(f"{file.url}: loaded from its start again, {kept / 1e6:.1f} MB are lost: the "
+                    "file has changed, or its server cannot resume a download")  # fmt: skip
             file.part.unlink(missing_ok=True)  # before the version: an old part must not get it
             # The validator for If-Range: a strong ETag, else the date; none if a range would count
             # other bytes.

@@ -184,8 +184,11 @@ def test_a_partial_file_of_an_older_version_is_not_continued(site: Site) -> None
 
 def test_a_server_without_versions_sends_the_whole_file_again(site: Site) -> None:
     site.files.tags, site.files.cuts["train/images_000.tar"] = False, [100_000]
-    site.fetch()
+    with heard() as notes:
+        site.fetch()
     assert site.content()["train/images_000.tar"] == TAR
+    (note,) = [note for note in notes if "cannot resume" in note]
+    assert "images_000.tar: loaded from its start again, 0.1 MB are lost" in note
 
 
 def test_a_partial_file_that_was_complete_already_gets_its_name(site: Site) -> None:
