@@ -309,6 +309,8 @@ def _array(data: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> 
 
 def _ids_of(data: Mapping[str, np.ndarray], path: Path) -> np.ndarray | None:
     name = next((name for name in IDS if name in data), None)
+    if name is not None and data[name].ndim != 1:
+        raise InvalidData(f"{path}: {name} of shape {data[name].shape}; expected one of each image")
     if name is None or data[name].dtype.kind != "f":
         return None if name is None else data[name].astype(str)
     return _texts_of(pd.Series(data[name], name=name), path)

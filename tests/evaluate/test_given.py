@@ -475,6 +475,13 @@ def test_arrays_of_another_shape_are_refused(array: np.ndarray, found: str, tmp_
             read_given(tmp_path / name)
 
 
+@pytest.mark.parametrize("ids", [np.arange(3)[:, None], np.array("a")])
+def test_ids_that_are_no_list_are_refused(ids: np.ndarray, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", vectors=np.eye(3), ids=ids)
+    with pytest.raises(InvalidData, match=r"ids of shape \(.*\); expected one of each image"):
+        read_given(tmp_path / "x.npz")
+
+
 def test_a_file_without_the_array_that_is_read_names_those_it_has(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=np.eye(2, dtype=np.float32))
     with pytest.raises(InvalidData, match=r"has no array 'vectors' \(it has features\)"):
