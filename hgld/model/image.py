@@ -169,7 +169,9 @@ class MultiScale(nn.Module):
         for scale in self.scales:
             resized = photos
             if scale != 1:
-                resized = F.interpolate(photos, scale_factor=scale, mode="bilinear")
+                # a side of a narrow photo keeps a pixel
+                factors = [max(scale, (1 + 1e-9) / side) for side in photos.shape[-2:]]
+                resized = F.interpolate(photos, scale_factor=factors, mode="bilinear")
             vectors.append(F.normalize(self.network(resized).float()))
         return F.normalize(torch.stack(vectors).mean(0))
 

@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import save_file
+from torch import nn
 from torchvision.transforms.functional import normalize, to_tensor
 
 from hgld.config import ModelOptions
 from hgld.errors import UsageError
 from hgld.evaluate.models import Model, find_given
 from hgld.images import WHOLE_SIDE
+from hgld.model.image import MultiScale
 
 SCALES = (1 / math.sqrt(2), 1.0, math.sqrt(2))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -55,6 +57,15 @@ def by_hand(architecture: str, folder: Path, photo: Image.Image, **sized: object
             vector = network.eval()(batch if scale == 1 else scaled)[0]
             total += vector / vector.norm()
     return (total / total.norm()).numpy()
+
+
+@pytest.mark.parametrize("side", [1, 3, 49])
+def test_a_narrow_photo_keeps_a_pixel_at_a_small_scale(side: int) -> None:
+    seen = []
+    network = MultiScale(nn.Flatten(), [0.5 / side])
+    network.network.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
+    network(torch.ones(1, 3, 400, side))
+    assert seen == [(1, 3, 200 // side, 1)]
 
 
 @pytest.mark.parametrize(
