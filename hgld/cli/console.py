@@ -129,14 +129,18 @@ def show_running(name: str) -> Iterator[None]:
 
 
 def show_note(text: str) -> None:
-    """Print a note above a progress bar; its further lines are indented below the first."""
+    """Print a note above a progress bar."""
     console = _bars[-1] if _bars else plain_console()
+    _print_below(console, f"{'note: ':>{NOTE_INDENT}}", text, "yellow")
+
+
+def _print_below(console: Console, head: str, text: str, style: str) -> None:
+    """Print a text behind a head, its further lines indented; on a terminal it is wrapped."""
     lines = text.split("\n")
     if console.is_terminal:
-        width = max(console.width - NOTE_INDENT, 20)
+        width = max(console.width - len(head), 20)
         lines = [part for line in lines for part in wrapped(line, width)]
-    below = "\n" + " " * NOTE_INDENT
-    console.print(f"{'note: ':>{NOTE_INDENT}}{below.join(lines)}", style="yellow")
+    console.print(head + f"\n{'':{len(head)}}".join(lines), style=style)
 
 
 @contextmanager
@@ -165,7 +169,7 @@ class Printer:
         if list(reasons) == [NEVER_RUN]:
             return
         more = f" (and {len(reasons) - 2} more)" if len(reasons) > 2 else ""
-        self.console.print(f"{stage.name:<9} {'; '.join(reasons[:2])}{more}", style="dim")
+        _print_below(self.console, f"{stage.name:<9} ", f"{'; '.join(reasons[:2])}{more}", "dim")
 
     def working(self, stage: Stage) -> AbstractContextManager[None]:
         """Without a terminal, print now and then that the stage runs, if it reports no progress."""

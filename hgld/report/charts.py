@@ -318,7 +318,8 @@ def _plan_losses(measured: ChartData, runs: Path) -> Iterator[ChartPlan]:
     first, last = np.mean(values[:few]), np.mean(values[-few:])
     length = count_text(int(steps[-1]), "step")
     title = f"In {length} the loss of {run} went from {first:.2g} to {last:.2g}"
-    about = "Loss of each training step, thin, and its running mean; losses differ in scale."
+    about = "Loss of each training step, thin, and its running mean; losses differ in scale. "
+    about += "The title compares the means of the first and the last tenth."
     about += " A line a seed." if measured.has_seeds else ""
     draw = partial(draw_loss_curves, curves, list(measured.runs))
     yield ChartPlan("losses", "models", title, about, draw)

@@ -58,6 +58,16 @@ def test_a_long_note_is_broken_between_words_below_its_own_beginning() -> None:
     assert f"{first.removeprefix(' ' * 10 + 'note:')} {second.strip()}".split() == words.split()
 
 
+def test_a_long_reason_is_broken_below_its_own_beginning() -> None:
+    reason = "failed: /home/somebody/photos/saved: no such folder; expected saved pages of a wiki"
+    code = "from hgld.cli.console import Printer\nfrom hgld.pipeline.stages import STAGES\n"
+    written = on_a_terminal(f"{code}Printer().starts(STAGES[0], [{reason!r}])")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", written).replace("\r\n", "\n")
+    first, second = plain.rstrip("\n").split("\n")
+    assert len(first) <= 80 and second.startswith(" " * 10)
+    assert f"{first.removeprefix('fetch')} {second}".split() == reason.split()
+
+
 def test_an_error_is_broken_between_words_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
