@@ -775,7 +775,7 @@ def test_a_folder_that_held_another_pipeline_s_run_says_so_once(
         Runner(Workspace(other, load_pipeline(other), work), "2026-01-01", note).run("collect")
     assert (notes[0].ran, notes[1].notices) == ([], [])
     assert len(notes[0].notices) == 1 and "held the run of " in notes[0].notices[0]
-    assert "animals.toml;\nwhat differs is made anew" in notes[0].notices[0]
+    assert "animals.toml;\nwhat differs is made again" in notes[0].notices[0]
 
 
 def test_two_runs_in_one_folder_do_not_meet(pipeline: Path) -> None:

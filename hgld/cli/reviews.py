@@ -69,7 +69,7 @@ def show_differences(
         return
     for difference in found:
         typer.echo(difference.words)
-    typer.echo(f"{count_text(len(found), 'value')} decided in another way", err=True)
+    typer.echo(f"{count_text(len(found), 'value')} decided differently", err=True)
 
 
 @app.command("blind")

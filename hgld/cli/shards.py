@@ -86,7 +86,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
     else:
-        typer.echo(f"{_amounts(**found)} whole")
+        typer.echo(f"{_amounts(**found)} undamaged")
 
 
 @app.command("index")

@@ -30,6 +30,7 @@ from hgld.cli.arguments import (
 from hgld.cli.output import print_rows, progress
 from hgld.errors import UsageError, WaitingForReview
 from hgld.pipeline.stages import STAGES, stage_names
+from hgld.tasks import say
 from hgld.words import count_text
 
 if TYPE_CHECKING:
@@ -331,11 +332,10 @@ def _review(
                 said = f"{count_text(len(applied.edits), 'value')} put into other clusters"
                 typer.echo(f"{said}, in {runner.workspace.path('cluster_edits').name}", err=True)
             if conflicts:
-                typer.echo(
+                say(
                     f"{count_text(conflicts, 'value')} decided differently by others since the "
                     "sheet was written: "
-                    f"`hgld reviews conflicts {runner.workspace.words}` shows both sides",
-                    err=True,
+                    f"`hgld reviews conflicts {runner.workspace.words}` shows both sides"
                 )
         if accept_sure is not None:
             choices = review_actions.list_sure(runner, accept_sure)

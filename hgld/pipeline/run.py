@@ -657,6 +657,6 @@ class Runner:
             other = os.path.relpath(work / self.lock.pipeline)
             self.listener.notice(
                 f"{self.workspace.work} held the run of {other};\n"
-                "what differs is made anew; --work keeps pipelines apart"
+                "what differs is made again; --work keeps pipelines apart"
             )
         self.lock.pipeline = own

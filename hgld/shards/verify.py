@@ -105,7 +105,7 @@ def verify_shard(
         first = f"; the first key cut off is {cut['key'].iloc[0]}" if len(cut) else ""
         raise InvalidData(f"{path}: {size} bytes; expected {shard['bytes']}{first}; {advice}")
     if hash_file(path) != shard["sha256"]:
-        fault = "the end of the archive was changed; its samples are whole"
+        fault = "the end of the archive was changed; its samples are undamaged"
         reader = FileReader(folder)
         for row in rows.to_dict("records"):
             if reader.crc32(row["shard"], row["extent_start"], row["extent_bytes"]) != row["crc32"]:

@@ -166,7 +166,7 @@ class RunFolder:
         healed = self.count_whole(found[UNDECODABLE]["rows"])
         if not healed:
             return ""
-        return f"{healed} images that were damaged when it was trained are whole again"
+        return f"{healed} images that were damaged when it was trained are undamaged now"
 
     @contextmanager
     def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:

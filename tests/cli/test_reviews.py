@@ -506,7 +506,7 @@ def test_differences_are_told_in_words(desk: Path) -> None:
     fill(other, {"inn": "restaurant", "lake": "lake"})
     found = tool("diff", sheet, other)
     assert found.out == "inn: drop -> keep restaurant\nlake: open -> keep lake\n"
-    assert found.err == "2 values decided in another way\n"
+    assert found.err == "2 values decided differently\n"
 
 
 def test_differences_are_data_too(desk: Path) -> None:

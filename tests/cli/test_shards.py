@@ -94,7 +94,7 @@ def test_stats_fits_80_columns(shards: Path) -> None:
 def test_verify_says_what_is_whole(shards: Path) -> None:
     done = hgld("shards", "verify", shards)
     shards_there = len(list(shards.glob("*.tar")))
-    assert done.out == f"{shards_there} shards with 31 samples are whole\n"
+    assert done.out == f"{shards_there} shards with 31 samples are undamaged\n"
     done = hgld("shards", "verify", shards, "--json")
     assert json.loads(done.out) == {"shards": shards_there, "samples": 31}
 

@@ -40,11 +40,11 @@ const count = (number) => numbers.format(number);
 const plural = (noun) => noun + (noun.endsWith("s") ? "es" : "s");
 const counted = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
 
-// Never 100 % while something is left, never 0 % while there is something.
+// Rounded down, as in the message of a run that waits; never 0 % while there is something.
 function percent(part, whole) {
   if (!whole || part === whole) return part ? "100\u00a0%" : "0\u00a0%";
-  const share = (100 * part) / whole;
-  return `${Math.min(99.9, part ? Math.max(0.1, share) : 0).toFixed(1)}\u00a0%`;
+  const share = Math.floor((1000 * part) / whole) / 10;
+  return `${(part ? Math.max(0.1, share) : 0).toFixed(1)}\u00a0%`;
 }
 
 // Lower case without accents, so that "Schloß" and "eglise" are found.
