@@ -429,6 +429,18 @@ def test_what_cannot_be_accepted_is_named(
         accept_edits(runner_of(pipeline, Notes()), [pipeline.parent / "work" / file], bool)
 
 
+def test_a_changed_table_that_cannot_be_accepted_is_reported(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path, notes = pipeline.parent / "work" / "queries.csv", Notes()
+    path.write_text(path.read_text("utf-8") + "\n", "utf-8")
+    assert accept_edits(runner_of(pipeline, notes), [], bool) == []
+    assert notes.notices == [
+        f"{path}: was changed, but is no table that people may edit; the next run makes it again"
+    ]
+
+
 @pytest.mark.parametrize("name", ["images.parquet", "queries.csv", "export_dropped.parquet"])
 def test_a_table_that_nobody_edits_is_made_again_when_a_byte_changes(
     run: Callable[..., Notes], pipeline: Path, name: str

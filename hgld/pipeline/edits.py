@@ -215,6 +215,11 @@ def _find_edits(runner: "Runner", files: Sequence[Path]) -> Iterator[Edit]:
         now = judge(stage, runner.lock, runner.workspace)
         for name in now.edited:
             path = runner.workspace.path(name)
+            if name not in names.values() and not files:
+                runner.listener.notice(
+                    f"{path}: was changed, but is no table that people may edit; the next run "
+                    "makes it again"
+                )
             if name not in names.values() or (files and path.resolve() not in files):
                 continue
             if now.state != "fresh":
