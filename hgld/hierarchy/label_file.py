@@ -36,7 +36,7 @@ from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.kinds import classes_above
 from hgld.tasks import say
-from hgld.words import nearest, plural_text
+from hgld.words import describe_twins, nearest, plural_text
 
 BOM = b"\xef\xbb\xbf"
 NEEDED: dict[str, ColumnType] = {
@@ -133,6 +133,9 @@ class LabelFile:
             lines.append(f"{found['without_label']:>9,} without: {blank} is blank")
         if found["untidy"]:
             lines.append(f"{found['untidy']:>9,} with blanks too many, read without them")
+        named = (self.above if self.paths is None else self.paths)[self.labelled]
+        twins = (describe_twins(dict.fromkeys(named[level], "")) for level in named)
+        lines += [f"{'':<10}{text}" for text in twins if text]
         return "\n".join(lines)
 
     def write(self, path: Path) -> None:

@@ -48,6 +48,21 @@ def test_a_file_tells_what_is_in_it(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CUT}\n1,lake,natural\n2,Lake,natural\n3,LAKE,\n",
+        "split,class_id,group,class\ntrain,0,water,lake\ntrain,1,water,Lake\n",
+    ],
+)
+def test_labels_that_differ_in_case_alone_are_reported(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    assert read_label_file(tmp_path / "a.csv").describe().splitlines()[-1] == (
+        "          'lake' and 'Lake' differ in case or underscores alone; they are different "
+        "classes: if one is meant, write one name"
+    )
+
+
 def test_groups_of_one_name_below_different_parents_are_two(tmp_path: Path) -> None:
     rows = "train,0,plant,Oenanthe,hemlock\ntrain,1,animal,Oenanthe,wheatear\n"
     (tmp_path / "a.csv").write_text(f"split,class_id,kingdom,genus,species\n{rows}")
