@@ -115,7 +115,7 @@ def _open_runs(
     data: TrainingData, options: TrainOptions, models: dict[str, _SeededRun], out: Path
 ) -> list[str]:
     """Names of the models to train, once all of them are known to be trainable."""
-    current().device(options.device)
+    device = current().device(options.device)
     if others := {path.name for path in out.glob("[!.]*/") if path.is_dir()} - models.keys():
         say(
             f"{out.name}/: not in {'train.only' if options.only else 'train.runs'}, left as they "
@@ -135,6 +135,8 @@ def _open_runs(
     if trained:
         data.require_readable(options, current())  # a wrong URL costs no finished model
         say(data.describe_coverage(options))
+        if device.type == "cpu" and options.precision == "fp16":
+            say("train.precision fp16 is many times slower on a CPU; set float32 or bf16")
     give_orders(names)
     return names
 
