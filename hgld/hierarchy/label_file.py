@@ -132,7 +132,7 @@ class LabelFile:
         if found["without_label"]:
             lines.append(f"{found['without_label']:>9,} without: {blank} is blank")
         if found["untidy"]:
-            lines.append(f"{found['untidy']:>9,} with blanks too many, read without them")
+            lines.append(f"{found['untidy']:>9,} with surplus blanks, which are ignored")
         named = (self.above if self.paths is None else self.paths)[self.labelled]
         twins = (describe_twins(dict.fromkeys(named[level], "")) for level in named)
         lines += [f"{'':<10}{text}" for text in twins if text]

@@ -44,7 +44,7 @@ def test_a_file_tells_what_is_in_it(tmp_path: Path) -> None:
         "a.csv:",
         "        3 landmarks with one of 2 labels (1 natural, 1 human-made)",
         "        2 without: label or kind is blank",
-        "        1 with blanks too many, read without them",
+        "        1 with surplus blanks, which are ignored",
     ]
 
 
@@ -90,7 +90,7 @@ def test_a_file_of_classes_tells_what_is_in_it(tmp_path: Path) -> None:
         "a.csv:",
         "        3 classes (root 1, group 2)",
         "        1 without: a level is blank",
-        "        1 with blanks too many, read without them",
+        "        1 with surplus blanks, which are ignored",
     ]
     assert file.counts()["labels"] == {"root": 1, "group": 2}
 

@@ -78,7 +78,7 @@ def test_the_stage_says_what_it_read(tmp_path: Path, context: StageContext) -> N
         "train.csv:\n"
         "        1 landmarks with one of 1 labels (1 natural, 0 human-made)\n"
         "        1 without: label or kind is blank\n"
-        "        2 with blanks too many, read without them"
+        "        2 with surplus blanks, which are ignored"
     ]
 
 
