@@ -5,9 +5,7 @@ import io
 import re
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pandas as pd
@@ -20,6 +18,7 @@ from hgld.review.review_page import render_links
 from tests.hierarchy.made_dump import write_dumps
 from tests.hierarchy.test_review_page import Curator, Visit, visit
 from tests.mediawiki.test_link import PIPELINE, made_world
+from tests.waiting import wait_for
 from tests.warm import Command, hgld
 
 pytestmark = pytest.mark.slow
@@ -51,13 +50,6 @@ def links(folder: Path) -> list[tuple[str, str, str]]:
     path = folder / "labels" / "links.csv"
     rows = csv.DictReader(io.StringIO(path.read_text())) if path.exists() else ()
     return [(row["name"], row["qid"], row["who"]) for row in rows]
-
-
-def wait_for(found: Callable[[], bool]) -> None:
-    until = monotonic() + 120
-    while not found():
-        assert monotonic() < until
-        sleep(0.05)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ import pytest
 
 from tests.hierarchy.test_review_page import Curator, Road, change, hgld, hgld_without_date, road
 from tests.object_store import free_port
+from tests.waiting import wait_for
 from tests.warm import Command
 
 pytestmark = pytest.mark.slow
@@ -459,6 +460,7 @@ def test_a_page_that_is_older_than_the_clusters_says_so_and_decides_no_value_tha
     ann.press("d", "d")
     ann.saw("#away:has-text('the value has changed since')")
     ann.saw("#row-1 .dot.dropped")
+    wait_for(lambda: rows_of(fresh))
     (row,) = rows_of(fresh)
     assert row["decision"] == "drop" and second
     ann.view.click("#away >> text=Take it back")

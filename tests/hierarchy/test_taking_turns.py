@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from hgld.hierarchy.scrape.client import ApiClient, TooMuchAsked
 from hgld.hierarchy.scrape.pacer import Pacer, turn_file
 from tests.hierarchy.small_wiki import Fault, Wiki
 from tests.listening import heard
+from tests.waiting import wait_for
 from tests.warm import Command, hgld
 
 OPTIONS = ScrapeOptions(contact="a@example.org")
@@ -63,13 +64,6 @@ def start(wiki: Wiki, folder: Path, rate: float = 3) -> subprocess.Popen[str]:
     ]
     command = ["scrape", str(folder / "p.toml"), "--work", str(folder / "work"), *words]
     return Command(command, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def gaps(times: Sequence[float]) -> list[float]:
