@@ -68,7 +68,8 @@ def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> n
 
     Args:
         vectors: (N, D); of unit vectors, distances rank as the cosine does.
-        init: where the points start.
+        init: where the points start; equal vectors, as of a model that collapsed, have no
+            principal components and start at random.
     """
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
@@ -76,7 +77,7 @@ def project(vectors: np.ndarray, init: Literal["random", "pca"] = "random") -> n
     with threadpool_limits(limits=1):
         places: np.ndarray = TSNE(
             perplexity=min(PERPLEXITY, (len(vectors) - 1) / 3),
-            init=init,
+            init=init if np.ptp(vectors, axis=0).any() else "random",
             metric="euclidean",
             method="exact" if len(vectors) <= EXACT else "barnes_hut",
             random_state=0,

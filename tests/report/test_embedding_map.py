@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -126,6 +127,13 @@ def test_the_same_embeddings_give_the_same_bytes(run: MadeRun) -> None:
     first = {path.name: path.read_bytes() for path in draw(run).iterdir()}
     assert first == {path.name: path.read_bytes() for path in draw(run).iterdir()}
     assert set(first) == {"map.html", "map.parquet"}
+
+
+def test_equal_embeddings_have_a_map(run: MadeRun) -> None:
+    collapsed = replace(side(run), vectors=np.full((10, 8), 0.35, np.float32))
+    _, path = write_map(run.folder / "map", [collapsed], LEVELS, title="good")
+    places = pq.read_table(path).to_pandas()[["projection_x", "projection_y"]]
+    assert np.isfinite(places.to_numpy()).all()
 
 
 def test_of_many_images_some_are_drawn_by_chance(run: MadeRun) -> None:
