@@ -264,11 +264,17 @@ def taxonomy_of_tree(tree: Tree) -> tuple[pd.DataFrame, dict[str, str]]:
 
 
 def describe_tree(tree: Tree) -> str:
-    """Return the number of classes, leaves and depths as a line."""
+    """Return the number of classes, leaves and depths as a line.
+
+    Example:
+        >>> describe_tree(build_tree([ClassNode("0", "", "lake", "row 2")])[0])
+        '1 class, 1 leaf, depth 1'
+    """
     leaves = _leaves(tree)
     depths = sorted({len(_path_to(tree, leaf)) for leaf in leaves})
     said = f"{depths[0]}" if len(depths) == 1 else f"{depths[0]} to {depths[-1]}"
-    return f"{count_text(len(tree), 'class')}, {len(leaves):,} leaves, depth {said}"
+    ends = "leaf" if len(leaves) == 1 else "leaves"
+    return f"{count_text(len(tree), 'class')}, {len(leaves):,} {ends}, depth {said}"
 
 
 def _leaves(tree: Tree) -> list[str]:

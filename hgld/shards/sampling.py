@@ -30,6 +30,7 @@ from hgld.shards.image_table import (
 )
 from hgld.shards.index import require_columns
 from hgld.shards.schema import MOST_CLASSES
+from hgld.words import count_text
 
 Order = Literal["random", "shards", "combinations"]
 SmallClasses = Literal["drop", "repeat", "pad"]
@@ -335,7 +336,8 @@ def require_classes(
         return
     wanted, remedy = options.classes_per_batch, "lower classes_per_batch"
     if options.small_classes != "drop" and eligible == there:
-        raise InvalidData(f"there are {there} classes, but a batch needs {wanted}; {remedy}")
+        found = f"{'is' if there == 1 else 'are'} {count_text(there, 'class')}"
+        raise InvalidData(f"there {found}, but a batch needs {wanted}; {remedy}")
     have, remedy = f"{options.images_per_class} images or more", f"{remedy} or images_per_class"
     if at_random is not None:
         have = f"a run of {have}"

@@ -147,6 +147,8 @@ def test_a_batch_of_more_classes_than_there_are_is_told_so() -> None:
     options = BatchOptions(5, 4, small_classes="repeat")
     with pytest.raises(InvalidData, match=r"^there are 3 classes, but a batch needs 5; lower"):
         plan_epoch(Samples.of_labels(labels_of([4, 1, 3])), options, seed=0, epoch=0)
+    with pytest.raises(InvalidData, match=r"^there is 1 class, but a batch needs 5; lower"):
+        plan_epoch(Samples.of_labels(labels_of([4])), options, seed=0, epoch=0)
 
 
 def samples_of(
