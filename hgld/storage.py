@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
 from hgld.errors import DISK_FULL, HgldError, InvalidData, Resumable, UsageError
-from hgld.words import single_blanks
+from hgld.words import PASSWORD, single_blanks
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,13 +36,6 @@ Range = tuple[str, int, int]  # file, offset, size
 
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a Path of a URL has one slash
 FILE = re.compile(r"file:(?://(?:localhost)?)?(/.*)")
-# of a web address, a colon may come before a port, and an @ after the host; a password that is not
-# percent-encoded may hold an @ or a slash, the secret of an object store does hold slashes
-PASSWORD = re.compile(
-    r"((?:(?P<web>https?)|(?<!http)(?<!https)):/+[^/\s:@]*):(?(web)(?!\d*[/?#]))"
-    r"(?:[^/\s]*|\S*?)@",
-    re.IGNORECASE,
-)
 WEB = re.compile(r"https?://", re.IGNORECASE)
 KEPT = ":/?#[]@!$&'()*+,;=%"  # legal in a URL; blanks and non-ASCII letters are escaped
 LARGE = 1 << 20  # bytes of a read

@@ -14,6 +14,14 @@ from unicodedata import category, combining, east_asian_width, normalize
 CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code).isspace()}
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
 NUMBER = re.compile(r"(-?)0*([0-9]+?)(?:\.([0-9]*?)0*)?")  # sign, whole part, fraction
+# a URL up to its password; of a web address, a colon may come before a port, and an @ after the
+# host; a password that is not percent-encoded may hold an @ or a slash, the secret of an object
+# store does hold slashes
+PASSWORD = re.compile(
+    r"((?:(?P<web>https?)|(?<!http)(?<!https)):/+[^/\s:@]*):(?(web)(?!\d*[/?#]))"
+    r"(?:[^/\s]*|\S*?)@",
+    re.IGNORECASE,
+)
 
 # names of levels that are adjectives: "another coarse" needs a noun
 WHICH = (

@@ -21,6 +21,8 @@ from pydantic import (
     field_validator,
 )
 
+from hgld.words import PASSWORD
+
 LEVEL_NAMES = ("kind", "supercategory", "landmark")  # coarse to fine, as H-GLDv2 publishes them
 KIND_SEPARATOR = " > "  # between the classes above a supercategory, coarse to fine
 SEED = "{seed}"  # in the source of a model, in place of a number of its ``seeds``
@@ -178,9 +180,7 @@ def _require_web_address(url: str) -> str:
 def _require_shard_url(url: str) -> str:
     parts = urlsplit(url)
     # First, since the other messages repeat the URL.
-    # A secret may hold a slash; a web address may have a port, and an @ in its path.
-    place = parts.netloc if parts.scheme in ("http", "https") else url.partition("://")[2]
-    if ":" in place.rpartition("@")[0].partition("/")[0] or parts.query:
+    if PASSWORD.search(url) or parts.query:
         raise ValueError(
             f"the URL of {parts.scheme}:// holds credentials or a query; the driver reads "
             "credentials from the environment or a profile"

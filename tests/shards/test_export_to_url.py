@@ -421,6 +421,7 @@ def test_of_a_large_shard_whose_writer_is_killed_nothing_is_listed_until_it_is_s
         ("s3://KEY12345:SECRET12345@bucket/set", "holds credentials or a query"),
         ("s3://KEY12345:SECRET/12345@bucket/set", "holds credentials or a query"),
         ("https://host/set?X-Amz-Signature=12345", "holds credentials or a query"),
+        ("https://me:SECRET/12345@host/set", "holds credentials or a query"),
     ],
 )
 def test_a_url_with_credentials_is_refused_before_it_reaches_a_file(url: str, says: str) -> None:
