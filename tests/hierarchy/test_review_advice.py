@@ -157,6 +157,7 @@ def test_the_sure_ones_are_accepted_and_undone_as_a_block(page: "Page") -> None:
     page.keyboard.press("1")
     page.keyboard.press("Enter")
     assert edited(page) == sure - 1
+    assert "10 s each (assumed)" in (page.text_content("#left") or "")  # a block is one step
     page.keyboard.press("z")
     assert edited(page) == 0
 

@@ -15,7 +15,7 @@ function showSure() {
     note: sureNote(adviceOf(row)),
   }));
   const about = `Suggestions with a probability of at least ${100 * model?.sure}\u00a0%, the least sure first.`;
-  openBulk("Sure ones", "sure", about, offers);
+  openBulk("Sure suggestions", "sure", about, offers);
 }
 
 // As sure_choices in hgld/review/sheets.py.

@@ -42,7 +42,7 @@ function recallSteps() {
   const known = (step) => step.keys.every((key) => rowOf.has(key));
   const saved = JSON.parse(recall(`${storeName()} saved`) || "[]").filter(known);
   steps.unshift(...saved.map(({ keys, ...made }) => Object.assign(keys.map((key) => [key]), made)));
-  pace.before = countEdits();
+  pace.before = steps.length;
   drawBar();
 }
 

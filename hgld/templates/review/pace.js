@@ -5,7 +5,6 @@ const FEWEST_DECIDED = 5; // decisions that make a pace
 const PAUSE_SECONDS = 120; // a longer gap is a pause, not a decision
 
 const pace = { seconds: 0, last: performance.now(), before: 0 };
-const countEdits = () => steps.reduce((sum, step) => sum + step.length, 0);
 
 function measurePace() {
   const gap = (performance.now() - pace.last) / 1000;
@@ -16,7 +15,7 @@ function measurePace() {
 function leftWords() {
   const open = rows.filter((row) => !decides(row)).length;
   if (!open) return "Every value is decided.";
-  const made = countEdits() - pace.before; // a block of values counts with all of them
+  const made = steps.length - pace.before; // a block counts once: what it leaves is decided singly
   const own = made >= FEWEST_DECIDED;
   const each = own ? pace.seconds / made : ASSUMED_SECONDS;
   const minutes = Math.max(1, Math.round((open * each) / 60));

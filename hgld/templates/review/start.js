@@ -88,7 +88,7 @@ function start() {
   takeIn(storeName());
   takeInRemarks();
   stepsOfEdits();
-  pace.before = countEdits();
+  pace.before = steps.length;
   keep();
   votes = null;
   drawCounts();
