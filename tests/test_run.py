@@ -25,7 +25,7 @@ from hgld.pipeline.lock import Lock, Workspace, judge, left_over, stage_options
 from hgld.pipeline.plan import plan
 from hgld.pipeline.run import Runner, count_balance
 from hgld.pipeline.stages import STAGES, Stage, load_function
-from tests.listening import Notes
+from tests.listening import Notes, heard
 
 CLASSES = {"oak": "tree", "elm": "tree", "carp": "fish", "pike": "fish"}
 IMAGES = 3
@@ -244,7 +244,10 @@ def test_options_that_fit_pass_the_check(run: Callable[..., Notes], pipeline: Pa
     runner = runner_of(pipeline, Notes(), *FITTING)
     run(*FITTING, until="label")
     export = runner.stage("export")
-    runner._check_ahead(export, runner.stages)
+    with heard() as said:
+        runner._check_ahead(export, runner.stages)
+    # one species of each group is held out
+    assert "no two of the 2 evaluated classes share a group" in said[0] and len(said) == 1
     assert runner._checked == {
         ("export", "hgld.shards.shard_url:check_url"),
         ("train", "hgld.model.devices:check_device"),

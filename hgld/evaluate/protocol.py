@@ -18,6 +18,7 @@ from hgld.ranking.metrics import parse
 from hgld.ranking.rankings import FORMS, of_queries
 from hgld.shards.classes import label_images, number_classes
 from hgld.sources.open_set import describe_splits
+from hgld.tasks import say
 
 
 def check_evaluation(
@@ -27,7 +28,7 @@ def check_evaluation(
     options: EvaluateOptions,
     context: StageContext,
 ) -> None:
-    """Refuse options that do not fit the labelled images.
+    """Refuse options that do not fit the labelled images; report a hierarchy that does not matter.
 
     Raises:
         InvalidData: a path of a model does not lead to one.
@@ -54,6 +55,16 @@ def check_evaluation(
         side = labelled[labelled["split"].isin(split.split("+"))]
         column = f"name_{depth}" if option == "query" else finest
         require_classes(option, split, side[column].nunique())
+    splits = {*options.query.split("+"), *options.gallery.split("+")}
+    used = labelled[labelled["split"].isin(splits)]
+    coarsest, number = classes.levels[0], len(classes.levels)
+    pairs = used[["level_1", f"level_{number}"]].drop_duplicates()
+    if number > 1 and pairs["level_1"].is_unique:
+        say(
+            f"evaluate: no two of the {len(pairs):,} evaluated classes share a {coarsest}, so that "
+            "every level gives the same values; hold out classes that share one "
+            "(collect.evaluation_share, collect.evaluation_classes)"
+        )
     for model in find_given(options.models):
         model.require()
 
