@@ -335,7 +335,7 @@ def test_a_draft_names_classes_without_photos(tmp_path: Path) -> None:
     draw_classes(tmp_path / "photos")
     (tmp_path / "photos" / "lynx").mkdir()
     done = hgld(tmp_path, "new", "photos")
-    assert done.returncode == 0 and "no image of 1 class: 'lynx'" in done.stderr
+    assert done.returncode == 0 and "1 class without images: 'lynx'" in done.stderr
 
 
 def test_ids_of_a_csv_become_links(tmp_path: Path) -> None:

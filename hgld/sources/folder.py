@@ -297,7 +297,7 @@ def _report_lost(classes: Collection[str], judged: pd.DataFrame, file: str) -> N
     if classes:
         shown = [repr(name) for name in sorted(classes)[:SHOWN]]
         shown += [f"{len(classes) - SHOWN:,} more"] if len(classes) > SHOWN else []
-        remedy = "add some to their folders, or delete these"
+        remedy = "add images, or delete the folder"
         if len(judged):
             first = judged.iloc[0]
             place = f"{file} {judged.index[0]}" if file else f"'{first['path']}'"
@@ -305,7 +305,7 @@ def _report_lost(classes: Collection[str], judged: pd.DataFrame, file: str) -> N
             if first["reason"] == "not in folder":
                 remedy += "; add its image, or delete the row"
         say(
-            f"no image of {count_text(len(classes), 'class')}: {', '.join(shown)}; {remedy}; all "
+            f"{count_text(len(classes), 'class')} without images: {', '.join(shown)}; {remedy}; all "
             "reasons are in the images_dropped.parquet of `hgld collect`"
         )
 

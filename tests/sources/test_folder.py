@@ -587,9 +587,9 @@ def test_class_folders_without_an_image_are_listed_and_named(
     assert set(landmarks["name"]) == {"elk"}
     rows = dropped[["image_id", "reason"]].to_numpy().tolist()
     assert rows == [[name, "no image"] for name in empty]
-    classes = "1 class: 'lynx'" if len(empty) == 1 else "2 classes: 'lynx', 'puma'"
-    remedy = "add some to their folders, or delete these"
-    assert any(note.startswith(f"no image of {classes}; {remedy}; ") for note in notes)
+    one, two = "1 class without images: 'lynx'", "2 classes without images: 'lynx', 'puma'"
+    start = f"{one if len(empty) == 1 else two}; add images, or delete the folder; "
+    assert any(note.startswith(start) for note in notes)
 
 
 def test_classes_whose_files_are_all_missing_are_named(context: StageContext) -> None:
@@ -598,7 +598,7 @@ def test_classes_whose_files_are_all_missing_are_named(context: StageContext) ->
     with heard() as notes:
         *_, dropped = collected(context, folder)
     assert len(dropped) == 4
-    named = "no image of 4 classes: 'a', 'b', 'c', 1 more"
+    named = "4 classes without images: 'a', 'b', 'c', 1 more"
     first = f"first labels.csv row {LABELS.count(chr(10)) + 1} (not in folder)"
     assert any(f"{named}; {first}; add its image, or delete the row; " in note for note in notes)
 
