@@ -257,8 +257,10 @@ def describe_twins(places: Mapping[str, str]) -> str:
     Example:
         >>> describe_twins({"1": "row 2", "1.0": "row 9", "10": "row 3"}).partition(";")[0]
         "'1' (row 2) and '1.0' (row 9) are one number"
-        >>> describe_twins({"Red_fox": "", "red fox": "", "elk": ""}).partition(";")[0]
-        "'Red_fox' and 'red fox' differ in case or underscores alone"
+        >>> describe_twins({"Red_fox": "", "red fox": "", "Elk": "", "elk": ""}).partition(";")[0]
+        "'Red_fox' and 'red fox' differ in case or underscores alone, and 1 more like these"
+        >>> describe_twins({"lake": "", "Lake": "", "LAKE": ""}).partition(";")[0]
+        "'lake', 'Lake' and 'LAKE' differ in case or underscores alone"
     """
     alike: dict[str, list[str]] = {}
     for name in places:
@@ -269,13 +271,13 @@ def describe_twins(places: Mapping[str, str]) -> str:
     twins = [names for names in alike.values() if len(names) > 1]
     if not twins:
         return ""
-    one, other = (f"'{name}'" + f" ({places[name]})" * bool(places[name]) for name in twins[0][:2])
-    are_numbers = all(map(NUMBER.fullmatch, twins[0][:2]))
+    *others, last = (f"'{name}'" + f" ({places[name]})" * bool(places[name]) for name in twins[0])
+    are_numbers = all(map(NUMBER.fullmatch, twins[0]))
     how = "are one number" if are_numbers else "differ in case or underscores alone"
     more = f", and {len(twins) - 1:,} more like these" if len(twins) > 1 else ""
     return (
-        f"{one} and {other} {how}{more}; they are different classes: if one is meant, write one "
-        "name"
+        f"{', '.join(others)} and {last} {how}{more}; they are different classes: if one is meant, "
+        "write one name"
     )
 
 

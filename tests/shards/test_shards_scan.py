@@ -172,8 +172,8 @@ def test_classes_whose_names_are_one_number_are_reported(tmp_path: Path) -> None
         index = index_shards(tmp_path)
     assert index["level_1"].nunique() == 8
     assert notes == [
-        "class '01' and '1' are one number, and 1 more like these; they are different classes: if "
-        "one is meant, write one name"
+        "class '01', '1' and '1.0' are one number, and 1 more like these; they are different "
+        "classes: if one is meant, write one name"
     ]
 
 
