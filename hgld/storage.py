@@ -559,5 +559,7 @@ def _no_such_bucket(location: str) -> HgldError:
             f"{'/'.join(parts[:5])}: no such repository, or the token may not see it; create it, "
             "or correct the URL or HF_TOKEN"
         )
-    bucket = "/".join(parts[:3]) if scheme in DRIVERS else location
+    if scheme not in DRIVERS:
+        return HgldError(f"{location}: its folder cannot be made; correct the URL")
+    bucket = "/".join(parts[:3])
     return HgldError(f"{bucket}: the bucket does not exist; create it, or correct the URL")

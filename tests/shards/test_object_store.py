@@ -458,6 +458,12 @@ def test_another_scheme_of_the_driver_creates_no_bucket(bucket: Bucket) -> None:
         folder.list()
 
 
+def test_a_folder_that_cannot_be_made_at_a_file_url_is_no_bucket(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "set")
+    with pytest.raises(HgldError, match="link/set/a: its folder cannot be made; correct the URL"):
+        RemoteFolder(f"file://{tmp_path}/link/set").write("a", b"1")
+
+
 def test_a_full_disk_at_a_file_url_is_resumable(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(100_000))
     folder = RemoteFolder(f"file://{tmp_path}/disk/set")
