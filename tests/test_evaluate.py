@@ -240,7 +240,7 @@ def test_a_query_whose_class_is_absent_from_the_gallery_is_counted(evaluate: Eva
     assert report["protocol"]["name"] == "query-gallery"
     assert report["protocol"]["unmatched"] == {"queries": 1, "classes": 1}
     (line,) = [text for text in evaluate.said if "in the gallery" in text]
-    assert line.startswith("evaluate: 1 of 3 queries, of 1 class, has no other image of their")
+    assert line.startswith("evaluate: 1 of 3 queries, of 1 class, has no other image of its")
     assert report["models"]["plain"]["skipped"] == {
         "H-AP": 0,
         "AP:kind": 0,

@@ -172,7 +172,7 @@ class _Evaluation:
             means, values = self._measure(model, store, out)
             found[model.name] = {**means, **facts[model.name]}
             tables.append(values)
-        # Last, so that after an error the earlier evaluation is still whole.
+        # Last, so that after an error the earlier evaluation is still complete.
         record_models(state, models)
         kept = {f"{model.name}.npz" for model in models}
         if self.official is not None:
@@ -211,10 +211,11 @@ class _Evaluation:
         level = self.shards.levels[self.depth - 1]
         if queries:
             image = "image" if self.query.names else "other image"
+            have, whose, them = ("has", "its", "it") if queries == 1 else ("have", "their", "them")
             say(
                 f"evaluate: {queries:,} of {len(self.query):,} queries, of "
-                f"{count_text(classes, 'class')}, {'has' if queries == 1 else 'have'} no {image} "
-                f"of their {level} in the gallery; metrics of that level leave them out"
+                f"{count_text(classes, 'class')}, {have} no {image} of {whose} {level} in the "
+                f"gallery; metrics of that level leave {them} out"
             )
         number = f"level_{self.depth}"  # of a class, the same in both id spaces
         finest = _classes_in(self.query.pieces, number)
