@@ -22,7 +22,7 @@ from hgld.cli.arguments import (
     out_option,
     tool_group,
 )
-from hgld.cli.output import print_json, print_rows, progress
+from hgld.cli.output import print_json, print_rows, print_wrapped, progress
 from hgld.errors import UsageError
 from hgld.words import count_text, shortened, some_of, wrapped
 
@@ -332,9 +332,8 @@ def show_conflicts(
             print_rows([("", row["conflict"])], 4)
     if out is not None and len(sheet):
         write_csv(sheet, out, spreadsheet=True)
-        typer.echo(
-            f"fill in {out}, then `hgld review {runner.workspace.words} {out} --apply`", err=True
-        )
+        then = f"fill in {out}, then `hgld review {runner.workspace.words} {out} --apply`"
+        print_wrapped(then, 4, err=True)
     typer.echo(f"{count_text(len(sheet), 'value')} in conflict", err=True)
 
 

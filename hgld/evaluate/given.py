@@ -117,7 +117,7 @@ class Given:
                 ids = known
             else:
                 listed = Given(path, np.empty((len(table), 0)), known)
-                remedy = "; a gallery image of no class has a row with empty levels"
+                remedy = "; add rows for these, in the gallery with empty levels if of no class"
                 own = _as_listed(ids, column)
                 levels = levels.iloc[listed.places(own, f"label by {column}", remedy)]
         if len(levels) != len(self):

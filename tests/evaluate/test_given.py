@@ -237,7 +237,7 @@ def test_ids_that_labels_do_not_have_are_one_line_that_shows_what_they_have(
 ) -> None:
     query, path = read_given(with_paths(tmp_path, "p0", "p1")), tmp_path / "labels.csv"
     says = r"labels\.csv: 2 of 2 images have no label by path, first p0; its own ids are such as a/"
-    says += r".*; a gallery image of no class has a row with empty levels"
+    says += r".*; add rows for these, in the gallery with empty levels if of no class"
     with pytest.raises(InvalidData, match=says):
         query.with_labels(read_labels(path), path)
 
