@@ -141,7 +141,7 @@ class RunFolder:
         found = _checkpoint_of(self.path) if self.has_checkpoint else None
         why = self._why_anew(found) if self.has_checkpoint else ""
         if why:
-            say(f"{self.path.name}: {why}; it begins again")
+            say(f"{self.path.name}: {why}; it starts again")
         if why or found is None:
             for name in FILES:
                 _remove(self.path / name)
@@ -158,9 +158,9 @@ class RunFolder:
             return f"{CHECKPOINT} is damaged"
         done = int(found["step"])
         if found["made_from"] != self.fingerprint:
-            return f"its checkpoint at step {done} is of other options or shards"
+            return f"its checkpoint at step {done} was made with other options or shards"
         if found.get("weights", self.weights) != self.weights:
-            return f"its checkpoint at step {done} is of other pretrained weights"
+            return f"its checkpoint at step {done} was made with other pretrained weights"
         if self.start is not None and found.get("start") != self.start_sha256:
             return f"its checkpoint at step {done} started from other weights of {self.start.name}"
         healed = self.count_whole(found[UNDECODABLE]["rows"])
@@ -283,7 +283,7 @@ class Checkpoints:
         state = torch.load(self._path, map_location=device, weights_only=True)
         if state.get("made_from") != self.folder.fingerprint:
             raise InvalidData(
-                f"{self._path}: is of other options or shards than the run's; {TRAIN_AGAIN}"
+                f"{self._path}: was made with other options or shards than the run; {TRAIN_AGAIN}"
             )
         try:
             for name, part in self.parts.items():

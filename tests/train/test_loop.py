@@ -353,7 +353,7 @@ def test_a_model_that_missed_damaged_images_is_trained_again_once_they_are_whole
     with heard() as said:
         healed = train(runs, **options)
     assert visible(healed / "run") == visible(train(runs, out=tmp_path / "new") / "run")
-    healed_now = "run: 2 images that were damaged when it was trained are undamaged now; it begins"
+    healed_now = "run: 2 images that were damaged when it was trained are undamaged now; it starts"
     assert healed_now in str(said)
 
 

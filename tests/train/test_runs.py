@@ -102,7 +102,8 @@ def test_only_the_runs_of_the_pipeline_are_checked(models: Path) -> None:
 
 def test_a_checkpoint_of_other_options_is_never_loaded(tmp_path: Path) -> None:
     Checkpoints(RunFolder(tmp_path, "these"), {}).save(1)
-    with pytest.raises(InvalidData, match=r"\.checkpoint\.pt: is of other options or shards"):
+    says = r"\.checkpoint\.pt: was made with other options or shards"
+    with pytest.raises(InvalidData, match=says):
         Checkpoints(RunFolder(tmp_path, "others"), {}).resume(torch.device("cpu"))
 
 
@@ -155,7 +156,7 @@ def remove_losses(run: Path) -> None:
     [
         (change_checkpoint, SHORT, r".checkpoint.pt is damaged"),
         (remove_losses, SHORT, r".checkpoint.pt is damaged"),
-        (lambda run: None, OTHER, "its checkpoint at step 2 is of other options or shards"),
+        (lambda run: None, OTHER, "its checkpoint at step 2 was made with other options or shards"),
     ],
 )
 def test_what_cannot_be_gone_on_from_begins_again_and_is_told(
@@ -163,7 +164,7 @@ def test_what_cannot_be_gone_on_from_begins_again_and_is_told(
 ) -> None:
     run = unfinished(train)
     harm(run)
-    assert f"run: {why}; it begins again" in said_by(train, options)
+    assert f"run: {why}; it starts again" in said_by(train, options)
     assert visible(run) == visible(train({"run": options}, out=tmp_path / "fresh") / "run")
 
 
@@ -178,7 +179,7 @@ def test_other_weights_in_the_same_file_are_trained_from(train, tmp_path: Path) 
             run = train({"run": SHORT}, **given) / "run"
         models.append((run / "model.safetensors").read_bytes())
     assert models[0] == models[1] != models[2]
-    again = "run: its checkpoint at step 2 is of other pretrained weights; it begins again"
+    again = "run: its checkpoint at step 2 was made with other pretrained weights; it starts again"
     assert said.count(again) == 1
 
 
@@ -187,7 +188,7 @@ def test_changed_losses_come_back_from_the_checkpoint(train, cut: bool) -> None:
     run = train({"run": SHORT}) / "run"
     before = visible(run)
     change_metrics(run, cut)
-    assert not [line for line in said_by(train, SHORT) if "begins again" in line]
+    assert not [line for line in said_by(train, SHORT) if "starts again" in line]
     assert visible(run) == before
 
 

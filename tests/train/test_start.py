@@ -85,7 +85,7 @@ def test_a_run_that_was_killed_resumes_in_the_same_bytes_and_does_not_start_agai
         train(RUNS, checkpoint_steps=1)
     with heard() as said:
         cut = train(RUNS, checkpoint_steps=1)
-    assert not [line for line in said if "starts from" in line or "begins again" in line]
+    assert not [line for line in said if "starts from" in line or "starts again" in line]
     assert visible(cut / "tuned") == visible(whole / "tuned")
 
 
@@ -111,7 +111,7 @@ def test_a_start_with_the_same_options_but_other_weights_trains_the_run_again(tr
     save_model(model, models / "base", facts(models / "base"))
     with heard() as said:
         train(RUNS)
-    why = "tuned: its checkpoint at step 4 started from other weights of base; it begins again"
+    why = "tuned: its checkpoint at step 4 started from other weights of base; it starts again"
     assert why in said
     assert visible(models / "tuned") != before
 
