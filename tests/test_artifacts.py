@@ -127,8 +127,8 @@ def test_an_empty_file_of_any_columns_is_refused(tmp_path: Path) -> None:
         (HEADER + "\ntrain,7,a,x\n\r\ntrian,8,b,x\n", "row 5: split is 'trian'"),
         ("\n" + HEADER + 'train,7,"a\n\nb",x\n\ntrain,7,b,x\n', "row 5: split train landmark_id 7"),
         (HEADER + f"train,7,a,\ntrain,{2**63},,\n", "row 3: landmark_id is '92233720"),
-        (HEADER.replace(",", ";") + "train;7;a;\n", "cells are parted by semicolons"),
-        (HEADER.replace(",", "\t") + "train\t7\ta,b\t\n", "cells are parted by tabs"),
+        (HEADER.replace(",", ";") + "train;7;a;\n", "cells are separated by semicolons"),
+        (HEADER.replace(",", "\t") + "train\t7\ta,b\t\n", "cells are separated by tabs"),
         (b"\xff\xfe", "not UTF-8 text"),
         (HEADER.encode("utf-16"), "not UTF-8 text; save it as CSV in UTF-8"),
         (

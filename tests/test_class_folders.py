@@ -401,7 +401,7 @@ def test_a_column_of_paths_of_another_name_is_named(before: str, tmp_path: Path)
     draw_classes(tmp_path / "photos")
     done = draft(tmp_path, f"photo,class\n{before}" + rows("fox", "cat"))
     assert done.returncode == 0
-    assert "; if labels.csv names the classes, rename its column 'photo' path\n" in done.stderr
+    assert "; if labels.csv names the classes, rename its column 'photo' to path\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -590,7 +590,7 @@ def test_a_column_of_names_of_files_is_named(tmp_path: Path, ending: str) -> Non
     (tmp_path / "photos/labels.csv").write_text(f"image,class\n{rows}")
     done = hgld(tmp_path, "new", "photos")
     wanted = f"apple pie/0.png for 0{ending}"
-    remedy = f"write paths in its column 'image' ({wanted}) and rename it path\n"
+    remedy = f"write paths in its column 'image' ({wanted}) and rename it to path\n"
     assert f"; if labels.csv names the classes, {remedy}" in done.stderr
 
 

@@ -100,7 +100,7 @@ def read_header(path: Path, expected: Iterable[str]) -> list[str]:
         )
     for mark, name in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
-            raise InvalidData(f"{path}: cells are parted by {name}; save it as CSV with commas")
+            raise InvalidData(f"{path}: cells are separated by {name}; save it as CSV with commas")
     if names and names[0].startswith(MERGE_MARKS):
         raise _merge_mark(path, 1, names[0])
     if names and names[0].casefold().startswith("sep="):

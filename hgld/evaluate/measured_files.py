@@ -321,8 +321,8 @@ def _levels_of(side: Given, levels: Sequence[str]) -> pd.DataFrame:
         names, columns = level_columns(side.labels), ", ".join(map(str, side.labels)) or "none"
         if odd := misnamed_level(names):
             raise InvalidData(
-                f"{side.path}: the label column '{odd}' would be a level; call it "
-                f"{odd.strip().casefold()}, which is none, or name the levels: --level NAME"
+                f"{side.path}: the label column '{odd}' would be a level; rename it "
+                f"to {odd.strip().casefold()}, which is not one, or name the levels: --level NAME"
             )
         if not names:
             raise InvalidData(f"{side.path}: has no level among its labels (columns: {columns})")

@@ -206,12 +206,13 @@ def _remedies(path: Path, files: Sequence[Path]) -> list[str]:
     }
     images = [file for file in files if file.suffix.lower() in IMAGE_ENDINGS]
     paths = {str(file) for file in files}
-    remedies = [f"rename its column '{name}' path" for name in columns if columns[name][0] in paths]
+    found = [name for name, cells in columns.items() if cells[0] in paths]
+    remedies = [f"rename its column '{name}' to path" for name in found]
     # Tables from elsewhere often lack the folder, or the ending, too; 7 may be something else.
     for names in ({file.name: file for file in images}, {file.stem: file for file in images}):
         remedies = remedies or [
             f"write paths in its column '{name}' ({names[cells[0]]} for {cells[0]}) and rename it "
-            "path"
+            "to path"
             for name, cells in columns.items()
             if 1 < len(cells) == len(names.keys() & {*cells})
         ]

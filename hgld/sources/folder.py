@@ -205,8 +205,8 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
     rows = read_csv(path, dict.fromkeys(["path", *header], "text"))
     if odd := misnamed_level(levels):
         raise InvalidData(
-            f"{path}: the column '{odd}' would be a level; call it {odd.casefold()}, which "
-            "is none, or give the level another name"
+            f"{path}: the column '{odd}' would be a level; rename it to {odd.casefold()}, "
+            "which is not one, or give the level another name"
         )
     if index := next((name for name in levels if re.fullmatch(r"Unnamed: \d+", name)), ""):
         raise InvalidData(
@@ -389,7 +389,7 @@ def _wrong_parents(rows: pd.DataFrame, levels: list[str]) -> list[str]:
     hint = (
         "if these are different classes of one name, set source.repeated_names = "
         '"qualify", which names them NAME (PARENT); `hgld new --qualify` writes it; remove '
-        "columns that are no levels"
+        "columns that are not levels"
     )
     if not any(several_parents(rows, levels[::-1])):
         hint = "the columns seem to run fine to coarse: write them coarse to fine, "

@@ -147,7 +147,7 @@ def test_a_label_column_that_only_capitals_make_a_level_is_refused() -> None:
     labels = pd.DataFrame({"Split": ["train"] * 4, "place": list("aabb")})
     given = Given(Path("x.npz"), VECTORS, None, labels)
     with pytest.raises(
-        InvalidData, match=r"the label column 'Split' would be a level; call it split"
+        InvalidData, match=r"the label column 'Split' would be a level; rename it to split"
     ):
         measure_files(given)
     assert measure_files(given, levels=["Split", "place"]).levels == ("Split", "place")

@@ -316,7 +316,7 @@ def test_a_column_that_only_capitals_make_a_level_is_refused(
     name: str, context: StageContext
 ) -> None:
     fault = fault_of(context, f"path,{name},species\nbirds/m1.jpg,train,teal\n")
-    said = f"the column '{name}' would be a level; call it {name.lower()}, which is none"
+    said = f"the column '{name}' would be a level; rename it to {name.lower()}, which is not one"
     assert fault == f"{said}, or give the level another name"
 
 
