@@ -543,6 +543,16 @@ def test_a_draft_of_several_levels_has_no_taxonomy(tmp_path: Path) -> None:
     assert 'labels = "labels/x" # may hold removals.csv' in draft.text
 
 
+@pytest.mark.parametrize(("size", "share"), [(0, 0.5), (4, 0.5), (8, 0.25)])
+def test_a_draft_holds_out_two_classes_of_a_group(tmp_path: Path, size: int, share: float) -> None:
+    groups = [f"g{number // size}" if size else "" for number in range(16)]
+    rows = [f"c{number}/0.png,{group},c{number}" for number, group in enumerate(groups)]
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "labels.csv").write_text("path,group,class\n" + "\n".join(rows) + "\n")
+    found = load_draft(tmp_path / "photos", tmp_path / "x.toml", *[2] * 16)
+    assert found.collect.evaluation_share == share
+
+
 def test_a_draft_in_a_linked_folder_finds_the_images(tmp_path: Path) -> None:
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "away")

@@ -27,11 +27,11 @@ from hgld.artifacts import (
     table_of,
     write_file,
 )
-from hgld.config import CollectOptions, SourceOptions, StageContext
+from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.link_table import read_links
 from hgld.images import IMAGE_ENDINGS
-from hgld.sources.folder import SEVERAL, collect
+from hgld.sources.folder import SEVERAL, collect, read_hierarchy
 from hgld.sources.tables import level_columns
 from hgld.tasks import say
 from hgld.template_files import open_templates
@@ -97,7 +97,13 @@ def draft_pipeline(folder: Path, file: Path, qualify: bool = False) -> Draft:
             f"--out {outside}"
         )
     counts, splits = images.groupby("landmark_id").size(), set(images["split"])
-    held_out = 0.0 if len(splits) > 1 or len(counts) < 4 else 0.25 if len(counts) >= MANY else 0.5
+    largest = len(counts)
+    if len(levels) > 1:  # classes are held out of each coarsest class; two of one make a hierarchy
+        hierarchy, _ = read_hierarchy(folder, landmarks, options=LabelOptions(), context=context)
+        coarsest = hierarchy["path"].map(lambda path: next(iter(json.loads(path).values())))
+        largest = max(coarsest.value_counts(), default=0)  # 0: the coarsest level is empty
+    share = 0.25 if len(counts) >= MANY and largest >= MANY / 2 else 0.5
+    held_out = 0.0 if len(splits) > 1 or len(counts) < 4 else share
     unseen = (name for name in ("evaluation", "validation", "test", "index") if name in splits)
     split = "evaluation" if held_out else next(unseen, "train")
     searched = {"test", "index"} <= splits
