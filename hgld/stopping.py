@@ -24,7 +24,7 @@ def handle_with(handler: Handler, numbers: Iterable[int]) -> dict[int, Any]:
 
 
 @contextmanager
-def _handled(handler: Handler, numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
+def handled(handler: Handler, numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
     """Handle signals inside the block; in any thread but the main one, change nothing."""
     # Python allows signal handlers to be set in the main thread only
     if threading.current_thread() is not threading.main_thread():
@@ -45,7 +45,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     If the block completes instead, the signal is raised when it has ended.
     """
     asked: list[int] = []
-    with _handled(lambda number, _: asked.append(number)):
+    with handled(lambda number, _: asked.append(number)):
         yield lambda: bool(asked)
     for number in asked[:1]:
         signal.raise_signal(number)
@@ -56,7 +56,7 @@ def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
     """Delay these signals until the block has ended."""
     asked: list[int] = []
     try:
-        with _handled(lambda number, _: asked.append(number), numbers):
+        with handled(lambda number, _: asked.append(number), numbers):
             yield
     finally:
         for number in asked[:1]:
@@ -81,7 +81,7 @@ def heard_despite_library(stop: Callable[[], object]) -> Iterator[None]:
         raise KeyboardInterrupt
 
     try:
-        with _handled(interrupt):
+        with handled(interrupt):
             yield
     finally:
         for number in asked[:1]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, groupby
 from math import comb
+from multiprocessing.process import BaseProcess
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -25,6 +26,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data._utils import signal_handling
 
 from hgld.artifacts import hash_file
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable, UsageError
@@ -50,13 +52,17 @@ from hgld.shards.sampling import (
     require_count,
 )
 from hgld.shards.stream import reads_per_byte, stream_batches
-from hgld.stopping import held_back, ignore_requests
+from hgld.stopping import handled, held_back, ignore_requests
 from hgld.storage import RemoteFolder, as_folder, read_ahead
 from hgld.tasks import say_or_warn
 
 Reader = Literal["indexed", "stream"]
 Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot
 Item = TypeVar("Item", bound=tuple[Any, ...])
+DIED = (
+    "a process that loads images died (out of memory, or killed); the same command resumes from the "
+    "last checkpoint; lower train.workers if it happens again"
+)
 AHEAD = 2  # batches that each worker prepares ahead
 
 
@@ -526,7 +532,8 @@ def _load_ahead(
 
     Ends the workers when it is closed or exhausted. Torch would raise the death of a worker at any
     line of the main process, and would shut workers down while a stop request can interrupt it.
-    Here a death is raised when the next item is requested.
+    Here a death is raised when the next item is requested, or while it is awaited: a worker that is
+    killed amid its answer never ends it.
 
     Raises:
         HgldError: a worker raised it.
@@ -548,25 +555,30 @@ def _load_ahead(
     try:
         with held_back():
             items = iter(loader)
+            signal_handling._remove_worker_pids(id(items))  # those of which torch would raise it
+            items._worker_pids_set = False
         for _ in range(count):  # on a further request torch would shut the workers down itself
-            found = next(items)
+            with handled(lambda *_: _require_alive(items._workers), [signal.SIGCHLD]):
+                _require_alive(items._workers)
+                found = next(items)
             if isinstance(found, HgldError):
                 raise found
-            with held_back([signal.SIGCHLD]):
-                yield found
+            yield found
     except RuntimeError as error:
         if "DataLoader worker (pid" not in str(error):  # raised in a worker: "Caught ... in ..."
             raise
-        raise Resumable(
-            "a process that loads images died (out of memory, or killed); the same command resumes "
-            "from the last checkpoint; lower train.workers if it happens again"
-        ) from None
+        raise Resumable(DIED) from None
     finally:
-        with held_back(), held_back([signal.SIGCHLD]):
+        with held_back():
             if items is not None:
                 items._shutdown_workers()  # waits for seconds, and ends the others by SIGTERM
                 for worker in items._workers:  # ignored: Python would wait for them as it ends
                     worker.kill()
+
+
+def _require_alive(workers: Sequence[BaseProcess]) -> None:
+    if any(worker.exitcode not in (None, 0) for worker in workers):
+        raise Resumable(DIED)
 
 
 def _begin_worker(_: int) -> None:
