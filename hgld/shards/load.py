@@ -25,8 +25,8 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C import _remove_worker_pids
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-from torch.utils.data._utils import signal_handling
 
 from hgld.artifacts import hash_file
 from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable, UsageError
@@ -60,8 +60,8 @@ Reader = Literal["indexed", "stream"]
 Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot
 Item = TypeVar("Item", bound=tuple[Any, ...])
 DIED = (
-    "a process that loads images died (out of memory, or killed); the same command resumes from the "
-    "last checkpoint; lower train.workers if it happens again"
+    "a process that loads images died (out of memory, or killed); the same command resumes from "
+    "the last checkpoint; lower train.workers if it happens again"
 )
 AHEAD = 2  # batches that each worker prepares ahead
 
@@ -555,7 +555,7 @@ def _load_ahead(
     try:
         with held_back():
             items = iter(loader)
-            signal_handling._remove_worker_pids(id(items))  # those of which torch would raise it
+            _remove_worker_pids(id(items))  # whose deaths torch would raise
             items._worker_pids_set = False
         for _ in range(count):  # on a further request torch would shut the workers down itself
             with handled(lambda *_: _require_alive(items._workers), [signal.SIGCHLD]):

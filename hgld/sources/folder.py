@@ -305,8 +305,8 @@ def _report_lost(classes: Collection[str], judged: pd.DataFrame, file: str) -> N
             if first["reason"] == "not in folder":
                 remedy += "; add its image, or delete the row"
         say(
-            f"{count_text(len(classes), 'class')} without images: {', '.join(shown)}; {remedy}; all "
-            "reasons are in the images_dropped.parquet of `hgld collect`"
+            f"{count_text(len(classes), 'class')} without images: {', '.join(shown)}; {remedy}; "
+            "all reasons are in the images_dropped.parquet of `hgld collect`"
         )
 
 
