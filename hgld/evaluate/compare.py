@@ -106,7 +106,7 @@ class Comparison:
 
     @property
     def drawn(self) -> str:
-        """What the bootstrap draws, such as "12 classes"."""
+        """The units that the bootstrap draws, such as "12 classes"."""
         return count_text(self.units, "class" if self.unit == "classes" else "query")
 
     def tables(self, a: str, b: str) -> dict[str, pd.DataFrame]:

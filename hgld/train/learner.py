@@ -174,9 +174,11 @@ class Learner:
         self.remembers = step >= self.run.memory_start
         # No gradient at all: at a rate of 0 it would take two thirds of a step, and enter momentum
         # and Adam's means, which would move the backbone after the warm-up.
-        self.warms_up = step < self.run.warmup_steps
-        for parameter in self.backbone:
-            parameter.requires_grad_(not self.warms_up)
+        warms_up = step < self.run.warmup_steps
+        if warms_up != self.warms_up:
+            self.warms_up = warms_up
+            for parameter in self.backbone:
+                parameter.requires_grad_(not warms_up)
         try:
             there = images.to(self.device, non_blocking=True)
             loss = self.differentiate(there, labels, rows)

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Key = TypeVar("Key")
+# Of a ratio of two ways to decode: where the buffers of a process lie moves it by some percent, for
+# as long as the process runs. Such a row is the median of so many.
+PROCESSES = 5
 
 
 @dataclass(frozen=True)

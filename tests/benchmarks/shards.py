@@ -34,11 +34,10 @@ from hgld.shards import export_shards, read_index
 from hgld.shards.batches import plan_epoch
 from hgld.shards.sampling import BatchOptions, Samples
 from hgld.shards.shard_plan import plan_split
-from tests.benchmarks.meters import Row, fastest, from_process, reset_peak, status_kb
+from tests.benchmarks.meters import PROCESSES, Row, fastest, from_process, reset_peak, status_kb
 
 if TYPE_CHECKING:
     from hgld.shards.read import ShardImages
-PROCESSES = 5
 CREDIT = {
     "author": "An Author",
     "license": "https://creativecommons.org/licenses/by-sa/3.0/",
@@ -481,7 +480,6 @@ def run(quick: bool = False) -> dict[str, Any]:
         }
     benchmarks = read, class_batches, export, export_in_processes, plan, stream_memory
     found: dict[str, Any] = {benchmark.__name__: benchmark() for benchmark in benchmarks}
-    # Where a process's buffers lie moves this by 4 %, as long as it runs.
     decoded = [_in_fresh_process("read_and_decode()") for _ in range(PROCESSES)]
     return {**found, "read_and_decode": decoded, "read_large": read(3000, 330)}
 

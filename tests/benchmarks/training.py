@@ -30,12 +30,11 @@ from hgld.tasks import watched_by
 from hgld.train import train_models
 from hgld.train.data import TrainingData, batch_options
 from hgld.train.runs import RunFolder
-from tests.benchmarks.meters import Row, fastest, from_process
+from tests.benchmarks.meters import PROCESSES, Row, fastest, from_process
 from tests.benchmarks.shards import make_source, write_shards
 
 CONFIG = ImageConfig("none", "none", 8, 224, (0.5,) * 3, (0.5,) * 3, "bilinear", True, "")
 BATCH = 64
-PROCESSES = 5
 Way = Callable[[TrainingData, TrainOptions, int], None]
 
 
@@ -133,7 +132,6 @@ def _work(data: TrainingData, batches: list[list[int]]) -> None:
 
 def rows() -> list[Row]:
     """As rows of the table, with the bound that they should keep."""
-    # Where a process's buffers lie moves this by some percent, as long as it runs.
     found = [from_process("-m", "tests.benchmarks.training") for _ in range(PROCESSES)]
     of_bare = median(measured["loader, of bare"] for measured in found)
     what = f"training's loader, {found[0]['cores']} processes, of its bare work"
