@@ -127,8 +127,8 @@ def read_kaggle(lines: Iterable[str]) -> dict[str, list[str]]:
     """Images of each query of a submission, in file order, including duplicates.
 
     Raises:
-        InvalidData: the columns id and images are missing, a row has more cells, or a query is
-            listed twice.
+        InvalidData: it is empty, the columns id and images are missing, a row has more cells, or a
+            query is listed twice.
     """
     found: dict[str, list[str]] = {}
     for place, row in _rows(lines, "submission"):
@@ -146,7 +146,10 @@ def _rows(lines: Iterable[str], kind: str) -> Iterator[tuple[str, dict[str | Any
     Commas between images would leave all but the first one out.
     """
     csv.field_size_limit(2**31 - 1)  # one cell holds all images of a query
-    for number, row in enumerate(csv.DictReader(lines), 2):  # the header is line 1
+    rows = csv.DictReader(lines)
+    if not rows.fieldnames:
+        raise InvalidData(f"{kind}: is empty; expected a CSV with a header")
+    for number, row in enumerate(rows, 2):  # the header is line 1
         place = f"{kind} line {number}"
         if None in row:
             raise InvalidData(

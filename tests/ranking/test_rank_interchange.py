@@ -54,6 +54,8 @@ def test_a_submission_reads_back() -> None:
         interchange.read_kaggle(["id,images", "q,a", "q,b"])
     with pytest.raises(InvalidData, match=r"submission line 2: 2 more cells .* blanks between"):
         interchange.read_kaggle(["id,images", "q,a,b,c"])
+    with pytest.raises(InvalidData, match="submission: is empty; expected a CSV with a header"):
+        interchange.read_kaggle([])
     assert interchange.read_kaggle(interchange.kaggle_lines(rankings)) == rankings
 
 
