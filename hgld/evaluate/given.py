@@ -309,16 +309,17 @@ def _array(data: Mapping[str, np.ndarray], names: Sequence[str], path: Path) -> 
 
 def _ids_of(data: Mapping[str, np.ndarray], path: Path) -> np.ndarray | None:
     name = next((name for name in IDS if name in data), None)
-    if name is not None and data[name].ndim != 1:
-        raise InvalidData(f"{path}: {name} of shape {data[name].shape}; expected one of each image")
-    if name is None or data[name].dtype.kind != "f":
-        return None if name is None else data[name].astype(str)
-    return _texts_of(pd.Series(data[name], name=name), path)
+    if name is None:
+        return None
+    ids = data[name]
+    if ids.ndim != 1:
+        raise InvalidData(f"{path}: {name} of shape {ids.shape}; expected one of each image")
+    return _texts_of(pd.Series(ids if ids.dtype.kind == "f" else ids.astype(str), name=name), path)
 
 
 def _texts_of(ids: "pd.Series[Any]", path: Path) -> np.ndarray:
     """Return (N,) ids as texts; refuse missing ones, which would be called "nan" or "None"."""
-    _require_each(ids, path, "give each image its id")
+    _require_each(ids.where(ids != ""), path, "give each image its id")
     return as_integers(ids).astype(str).to_numpy(dtype=str)
 
 

@@ -148,7 +148,8 @@ def read_measured(path: Path) -> MeasuredRun:
     """Read the CSV that ``hgld evaluations measure --out`` writes, as a run without a ranking.
 
     Raises:
-        InvalidData: the file has other columns, a cell that is no number, or an image twice.
+        InvalidData: the file has other columns, a cell that is no number, an image twice, or one
+            without an id.
     """
     header = read_header(path, ("image_id", "class"))
     texts = ["image_id", "class", *(name for name in PROTOCOL if name in header)]
@@ -164,6 +165,9 @@ def read_measured(path: Path) -> MeasuredRun:
             f"{path} row {row_in_file(path, int(row))}: {metrics[column]} is infinite; expected a "
             "number, or an empty cell for a query without a value"
         )
+    if "" in table["image_id"].values:
+        row = row_in_file(path, table["image_id"].tolist().index(""))
+        raise InvalidData(f"{path} row {row}: image_id is empty; expected the id of an image")
     twice = table["image_id"][table["image_id"].duplicated()]
     if len(twice):
         raise InvalidData(f"{path}: the image {twice.iloc[0]} is there twice")

@@ -303,6 +303,7 @@ def test_a_metric_without_any_value_has_no_difference(tmp_path: Path) -> None:
     [
         ("image_id,class\na,x\n", "holds no metric"),
         ("image_id,class,AP\na,x,1\na,x,0\n", "the image a is there twice"),
+        ("image_id,class,AP\na,x,1\n,x,0\n", "a.csv row 3: image_id is empty; expected the id"),
         ("image_id,class,AP\na,x,high\n", "row 2: AP is 'high'; expected a number"),
         ("image_id,class,AP\na,x,1\nb,x,-inf\n", "row 3: AP is infinite; expected a number"),
         ("path,class,AP\na,x,1\n", "column 'image_id' is missing"),
