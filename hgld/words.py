@@ -52,6 +52,26 @@ def plural_text(noun: str) -> str:
     return noun + ("es" if noun.endswith("s") else "s")
 
 
+def verb_text(number: int, verb: str) -> str:
+    """Return a verb in the plural, or in the singular if the count of its subject is 1.
+
+    Example:
+        >>> verb_text(2, "have"), verb_text(1, "have"), verb_text(1, "are"), verb_text(1, "find")
+        ('have', 'has', 'is', 'finds')
+    """
+    return {"are": "is", "have": "has"}.get(verb, f"{verb}s") if number == 1 else verb
+
+
+def part_text(part: int, whole: int, noun: str, verb: str) -> str:
+    """Return the count of a part of some things, with its verb.
+
+    Example:
+        >>> part_text(1, 6, "query", "have"), part_text(2, 1234, "row", "are")
+        ('1 of 6 queries has', '2 of 1,234 rows are')
+    """
+    return f"{part:,} of {count_text(whole, noun)} {verb_text(part, verb)}"
+
+
 def shortened(text: str, longest: int) -> str:
     """Return the text, with "…" for its end if it has more than ``longest`` characters.
 

@@ -14,7 +14,7 @@ from hgld import __version__
 from hgld.cli.output import print_json
 from hgld.errors import HgldError
 from hgld.tasks import count_cores
-from hgld.words import size_text
+from hgld.words import part_text, size_text
 
 
 def print_doctor(as_json: bool) -> None:
@@ -82,9 +82,10 @@ def print_comparison(as_json: bool) -> None:
         print_json({"device": describe(device), "rows": [asdict(row) for row in rows]})
     wrong = sum(not row.same for row in rows)
     if wrong:
+        differ = part_text(wrong, len(rows), "kernel computation", "differ")
         raise HgldError(
-            f"{wrong} of {len(rows)} kernel computations differ from plain torch; please report "
-            "this table. Losses and evaluation use plain torch where their own check differs"
+            f"{differ} from plain torch; please report this table. Losses and evaluation use plain "
+            "torch where their own check differs"
         )
 
 

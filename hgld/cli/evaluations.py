@@ -29,7 +29,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, progress, require_other, write_sheets
 from hgld.errors import HgldError
-from hgld.words import columns_of, count_text, padded, percent_text
+from hgld.words import columns_of, count_text, padded, percent_text, verb_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -624,7 +624,7 @@ def _shared(found: "Comparison", split: str = "") -> str:
     """Return the number of queries in both, and of those with a value of the metric."""
     of, known = f" of {split}" * bool(split), len(found.by_query)
     text = f"{count_text(found.shared, 'query')}{of} in both"
-    have = "has" if known == 1 else "have"
+    have = verb_text(known, "have")
     return text + f", of which {known:,} {have} a value of {found.metric}" * (known < found.shared)
 
 

@@ -24,7 +24,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, print_rows, print_wrapped, progress
 from hgld.errors import UsageError
-from hgld.words import count_text, shortened, some_of, wrapped
+from hgld.words import count_text, shortened, some_of, verb_text, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -422,7 +422,7 @@ def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{count_text(found['values'], 'value')} decided by both, a: {a}, b: {b}"
     for name, count in found["one_alone"].items():
         if count:
-            are = "is" if count == 1 else "are"
+            are = verb_text(count, "are")
             yield f"{count_text(count, 'value')} decided by {name} alone {are} left out"
     yield ""
     yield f"{'':<26}{'agreement':>10}{'kappa':>9}{'95 % interval':>19}{'AC1':>9}"

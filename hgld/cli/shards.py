@@ -13,7 +13,7 @@ import typer
 
 from hgld.cli.arguments import AsJson, out_option, tool_group
 from hgld.cli.output import print_json, print_rows, progress
-from hgld.words import count_text, size_text
+from hgld.words import count_text, size_text, verb_text
 
 HEAD = 12  # columns of the heads before a text
 
@@ -184,7 +184,7 @@ def copy(
 
 def _amounts(shards: int, samples: int) -> str:
     amounts = f"{count_text(shards, 'shard')} with {count_text(samples, 'sample')}"
-    return f"{amounts} {'is' if shards == 1 else 'are'}"
+    return f"{amounts} {verb_text(shards, 'are')}"
 
 
 def _describe_split(split: str, count: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,7 @@ from hgld.bootstrap import (
 from hgld.errors import InvalidData, UsageError
 from hgld.evaluate.results import MeasuredRun
 from hgld.ranking import lower_is_better
-from hgld.words import count_text, shared_text
+from hgld.words import count_text, part_text, shared_text
 
 Pairs = Sequence[tuple[str, str]]  # a model of A and one of B
 
@@ -245,9 +245,10 @@ def _without_values(sides: Sequence[MeasuredRun], queries: Sequence[pd.Index]) -
     for name, side, known in zip("AB", sides, queries, strict=True):
         lost = side.protocol.get("queries", 0) - len(known)
         if lost > 0:
-            count = f"{lost:,} of {side.protocol['queries']:,} queries"
-            named.setdefault(f"{count} {'has' if lost == 1 else 'have'} no value", []).append(name)
-    yield from (f"{text} of any metric in {' and '.join(own)}" for text, own in named.items())
+            have = part_text(lost, side.protocol["queries"], "query", "have")
+            named.setdefault(have, []).append(name)
+    for have, own in named.items():
+        yield f"{have} no value of any metric in {' and '.join(own)}"
 
 
 def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:

@@ -30,6 +30,7 @@ from hgld.model.weights import one_line
 from hgld.ranking.kernels.device import score_rows
 from hgld.sources.tables import listed_paths
 from hgld.tasks import say
+from hgld.words import part_text
 
 IDS = ("image_id", "id", "ids", "key", "path")  # the first one present is used
 VECTORS = ("embedding", "embeddings", "vector", "vectors")
@@ -81,8 +82,9 @@ class Given:
         place = known.get_indexer(pd.Index(ids))
         if (place < 0).any():
             lost = ids[place < 0]
+            have = part_text(len(lost), len(ids), "image", "have")
             raise InvalidData(
-                f"{self.path}: {len(lost)} of {len(ids)} images have no {what}, first {lost[0]}"
+                f"{self.path}: {have} no {what}, first {lost[0]}"
                 + (f"; its own ids are such as {known[0]}" if len(known) else "")
                 + remedy
             )
@@ -169,8 +171,9 @@ def read_given(path: Path) -> Given:
     require_finite(given.vectors, str(path), partial(name_row, given.ids))
     zero = np.flatnonzero(~given.vectors.any(axis=1))
     if len(zero):
-        say(f"{path}: {len(zero):,} of {len(given):,} embeddings hold zeros only, first "
-            f"{name_row(given.ids, int(zero[0]))}; they have no direction")  # fmt: skip
+        hold = part_text(len(zero), len(given), "embedding", "hold")
+        say(f"{path}: {hold} zeros only, first {name_row(given.ids, int(zero[0]))}; zeros have no "
+            "direction")  # fmt: skip
     return given
 
 
@@ -213,8 +216,8 @@ def report_unmeasured(table: pd.DataFrame, path: Path, *sides: Given) -> None:
     rest = listed[~listed.isin(_as_listed(np.concatenate([side.ids for side in sides]), ids))]
     if len(rest):
         files = " nor ".join(dict.fromkeys(str(side.path) for side in sides))
-        say(f"{path}: {len(rest):,} of its {len(listed):,} images are not in {files}, first "
-            f"{rest[0]}; they are not measured")  # fmt: skip
+        are = part_text(len(rest), len(listed), "image", "are")
+        say(f"{path}: {are} not in {files}, first {rest[0]}, and not measured")
 
 
 def require_finite(
@@ -228,10 +231,10 @@ def require_finite(
     blocks = MappedVectors.of(vectors).blocks()
     wrong = np.flatnonzero(~np.concatenate([np.isfinite(block).all(axis=1) for block in blocks]))
     if len(wrong):
+        hold = part_text(len(wrong), len(vectors), "embedding", "hold")
         raise InvalidData(
-            f"{whose}: {len(wrong)} of {len(vectors)} embeddings hold nan or inf, first "
-            f"{name(int(wrong[0]))}; a model that trained to nan, or half precision that "
-            "overflowed, does that"
+            f"{whose}: {hold} nan or inf, first {name(int(wrong[0]))}; a model that trained to "
+            "nan, or half precision that overflowed, does that"
         )
 
 
@@ -324,12 +327,10 @@ def _texts_of(ids: "pd.Series[Any]", path: Path) -> np.ndarray:
 
 
 def _require_each(column: "pd.Series[Any]", path: Path, remedy: str) -> None:
-    missing = column.isna().to_numpy()
-    if missing.any():
-        raise InvalidData(
-            f"{path}: {missing.sum():,} of {len(column):,} rows have no {column.name}, first row "
-            f"{missing.argmax()}; {remedy}"
-        )
+    missing = np.flatnonzero(column.isna())
+    if len(missing):
+        have = part_text(len(missing), len(column), "row", "have")
+        raise InvalidData(f"{path}: {have} no {column.name}, first row {missing[0]}; {remedy}")
 
 
 def _as_listed(ids: np.ndarray, column: str) -> np.ndarray:

@@ -26,6 +26,7 @@ from hgld.ranking.levels import coarser_column
 from hgld.ranking.metrics import Result, evaluate, parse
 from hgld.sources.tables import level_columns, misnamed_level
 from hgld.tasks import say
+from hgld.words import part_text
 
 # An array of labels has -1; astype(str) makes the others of nan, None and pandas' NA.
 NO_LABEL = ("", "-1", "nan", "None", "<NA>")
@@ -235,8 +236,8 @@ def measure_files(
     vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
     if gallery is not None and (inside := _count_inside(query, gallery, *vectors)):
         say(
-            f"{inside:,} of {len(query):,} queries are in the gallery, too, and find themselves; "
-            "give QUERY alone, or a gallery without them"
+            f"{part_text(inside, len(query), 'query', 'are')} in the gallery, too, and each finds "
+            "itself; give QUERY alone, or a gallery without them"
         )
     device = choose_device("auto")
     helps = "measure fewer queries at a time, or on a machine with more memory"
@@ -294,9 +295,9 @@ def _tables(query: Given, other: Given, levels: Sequence[str]) -> tuple[pd.DataF
     empty = words.isin(NO_LABEL).to_numpy()
     if empty.any():
         row, column = np.argwhere(empty)[0]
+        have = part_text(empty.any(axis=1).sum(), len(query), "query", "have")
         raise InvalidData(
-            f"{query.path}: {empty.any(axis=1).sum():,} of {len(query):,} queries have an empty "
-            f"label, -1 or nan, first {name_row(query.ids, row)}: "
+            f"{query.path}: {have} an empty label, -1 or nan, first {name_row(query.ids, row)}: "
             f"no '{names[column]}' ({words.iat[row, column]!r}); label them, or leave them out"
         )
     return words, others

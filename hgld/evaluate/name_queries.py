@@ -19,6 +19,7 @@ from hgld.evaluate.sides import Shards, Side
 from hgld.shards.index import labels_of
 from hgld.shards.schema import numbered_levels
 from hgld.tasks import say
+from hgld.words import part_text
 
 if TYPE_CHECKING:
     from hgld.model import TextEncoder
@@ -61,7 +62,8 @@ def name_queries(
     if not named.any():
         raise UsageError(f"evaluate.queries: no {shards.levels[depth - 1]} of '{split}' has a name")
     if lost := int((~named).sum()):
-        say(f"evaluate: {lost:,} of {len(rows):,} classes have no name and are not searched for")
+        have = part_text(lost, len(rows), "class", "have")
+        say(f"evaluate: {have} no name and cannot be searched for")
     finer = dict.fromkeys(numbered_levels(len(shards.levels))[depth:], -1)
     ids = ["/".join(path) for path in paths]
     rows = rows.assign(image_id=ids, **finer)[named].reset_index(drop=True)

@@ -23,7 +23,7 @@ from hgld.images import IMAGE_ENDINGS, Undecodable, decode_rgb
 from hgld.shards.files import FileReader
 from hgld.sources.tables import report_unread
 from hgld.tasks import say
-from hgld.words import count_text
+from hgld.words import count_text, part_text
 
 DROPPED = "photos_dropped.csv"
 
@@ -179,8 +179,9 @@ def _located(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
     absent = {path: fault for path, (_, fault) in found.items() if fault}
     if absent:
         path, fault = next(iter(absent.items()))
+        are = part_text(len(absent), len(found), "photo", "are")
         raise InvalidData(
-            f"{folder}: {len(absent):,} of {len(found):,} photos are not in the folder, first "
-            f"{path} ({fault}); get them, or name their folder"
+            f"{folder}: {are} not in the folder, first {path} ({fault}); get them, or name their "
+            "folder"
         )
     return rows.assign(offset=0, size_bytes=[found[path][0] for path in rows["path"]])

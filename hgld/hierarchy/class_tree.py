@@ -19,7 +19,7 @@ from hgld.config import KIND_SEPARATOR
 from hgld.errors import InvalidData
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
-from hgld.words import count_text, folded_name, nearest
+from hgld.words import count_text, folded_name, nearest, part_text
 
 SHOWN = 5  # classes that are named in an error or a notice
 
@@ -233,7 +233,7 @@ def cut_tree(
             nodes[f"class {name}"] = ClassNode(f"class {name}", parent, name, name)
     if several:
         say(
-            f"{len(several):,} of {count_text(len(classes), 'class')} have several senses; the "
+            f"{part_text(len(several), len(classes), 'class', 'have')} several senses; the "
             f"most frequent one counts, as for {', '.join(several[:SHOWN])}; ids choose others"
         )
     if not nodes:

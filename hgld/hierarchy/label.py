@@ -25,7 +25,7 @@ from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import Decided, Decision, fault_of_decision, fault_of_place, kinds_of
 from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, single_blanks, verb_text
 
 __all__ = ["build_labels", "read_published"]
 
@@ -76,7 +76,7 @@ def build_labels(
     labelled, reasons = _judge(values, decided)
     found = {d.key for d in decided.of_values(values) if d and d.rivals}
     if found:
-        are = "is" if len(found) == 1 else "are"
+        are = verb_text(len(found), "are")
         say(
             f"{count_text(len(found), 'value')} that people decided differently {are} left open; "
             f"`hgld reviews conflicts {context.words}` shows both sides"

@@ -28,7 +28,7 @@ from hgld.errors import InvalidData, require_no_faults
 from hgld.hierarchy.scrape.answers import is_item_id, lookup_key, wiki_of
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
-from hgld.words import single_blanks
+from hgld.words import part_text, single_blanks
 
 NONE = "none"  # in the column qid: a person found no item
 OPEN = "open"  # likewise: what was said of the class before is taken back
@@ -124,7 +124,8 @@ def read_said(
         others = rows.loc[~rows["name"].map(_spelled).isin(list(names_of)), "name"]
         if len(others):
             first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
-            say(f"{path.name}: {len(others):,} of {len(rows):,} rows name no class, first {first}")
+            name = part_text(len(others), len(rows), "row", "name")
+            say(f"{path.name}: {name} no class, first {first}")
     if faults:
         raise InvalidData(*faults)
     return said

@@ -25,6 +25,7 @@ from hgld.config import TrainOptions, without_folders
 from hgld.errors import InvalidData, MissingWeights, UsageError
 from hgld.model.backbones import create_backbone, find_backbone
 from hgld.model.model_folder import CONFIG, WEIGHTS, ImageConfig, check_model, write_config
+from hgld.words import part_text
 
 LEAST = 1e-6  # 0 to a power has no gradient
 COMPARED = {  # facts that decide what weights mean: the option of each
@@ -326,6 +327,6 @@ def _differences(model: ImageModel, state: Mapping[str, Tensor]) -> str:
         return ""
     name = wrong[0]
     return (
-        f"{len(wrong)} of {len(own)} tensors differ; {name}: expected {own.get(name, 'none')}, "
-        f"found {found.get(name, 'none')}"
+        f"{part_text(len(wrong), len(own), 'tensor', 'differ')}; {name}: expected "
+        f"{own.get(name, 'none')}, found {found.get(name, 'none')}"
     )

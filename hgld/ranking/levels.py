@@ -25,6 +25,7 @@ from hgld.ranking.checks import (
 )
 from hgld.ranking.kernels import loss_gpu
 from hgld.ranking.kernels.device import agrees, all_finite, has_triton
+from hgld.words import part_text
 
 Compare = Literal["level", "relevance"]
 LABELS_AT_ONCE = 1 << 20  # a check copies them
@@ -413,7 +414,7 @@ def inverted_queries(tables: Tensor, counts: Tensor) -> int:
 def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:
     """Warn the caller's caller that some queries' relevance does not grow with the level."""
     warnings.warn(
-        f"{inverted} of {queries} queries have a finer level with less relevance than a "
+        f"{part_text(inverted, queries, 'query', 'have')} a finer level with less relevance than a "
         "coarser one (Eq. 20 divides by the level's size); order by level is not their best",
         RelevanceWarning,
         stacklevel=stacklevel,

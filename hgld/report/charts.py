@@ -44,7 +44,7 @@ from hgld.report.figures import (
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import count_cores, map_tasks, say, watched_by
-from hgld.words import count_text, level_classes, level_noun
+from hgld.words import count_text, level_classes, level_noun, part_text, verb_text
 
 LossCurve = tuple[list[float], list[float]]  # steps and losses
 SECTIONS = {
@@ -264,18 +264,14 @@ def _plan_confusion(measured: ChartData) -> Iterator[ChartPlan]:
     confusion = count_confusion(pairs)
     if len(confusion.names) < 2:
         return
-    find = _find(confusion.wrong)
-    title = f"{confusion.wrong:,} of {len(pairs):,} queries {find} another {level} first"
+    find = part_text(confusion.wrong, len(pairs), "query", "find")
+    title = f"{find} another {level} first"
     about = (
         f"First image found by {best}: share of each row in percent; blue is the same {level}, "
         "orange another."
     )
     draw = partial(draw_confusion, confusion, level)
     yield ChartPlan("confusion", "models", title, about, draw, confusion.table())
-
-
-def _find(queries: int) -> str:
-    return "finds" if queries == 1 else "find"
 
 
 def _plan_icicle(measured: ChartData, model: str, levels: Sequence[str]) -> Iterator[ChartPlan]:
@@ -289,7 +285,8 @@ def _plan_icicle(measured: ChartData, model: str, levels: Sequence[str]) -> Iter
     wrong = [sum(shared <= depth for _, shared in pairs) for depth in range(len(levels))]
     parts = [f"{n:,} at {level}" for level, n in zip(levels, wrong, strict=True)]
     finest = level_noun(levels[-1])
-    title = f"Of {len(pairs):,} queries, {wrong[-1]:,} {_find(wrong[-1])} another {finest} first"
+    find = verb_text(wrong[-1], "find")
+    title = f"Of {len(pairs):,} queries, {wrong[-1]:,} {find} another {finest} first"
     about = (
         f"First image found by {model}. A height is a number of queries; colour is the share with "
         f"a first image of another class: {', '.join(parts)}."

@@ -32,6 +32,7 @@ from hgld.hierarchy.kinds import classes_above
 from hgld.review.annotations import Annotation
 from hgld.review.row_base import EDITABLE
 from hgld.tasks import say
+from hgld.words import part_text
 
 EXAMPLES = 3
 MATCHED = "values are matched by their key, or by instance_of where a file has no keys"
@@ -126,9 +127,10 @@ def _measure_all(
                 measured = [pair for pair, counts in zip(pairs, counted, strict=True) if counts]
                 yield {"of": of, "by": unit, **_measure(measured, weight[counted], seed)}
         if of in ANSWERS and not given.all():
+            are = part_text((~given).sum(), len(keys), "value", "are")
             say(
-                f"{of}: {(~given).sum():,} of {len(keys):,} values are left out, where one of the "
-                "two gives none; --taxonomy FILE fills them in"
+                f"{of}: {are} left out, for which one of the two gives none; --taxonomy FILE fills "
+                "in what it has"
             )
 
 

@@ -26,7 +26,7 @@ from hgld.review.clusters import list_clusters
 from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
 from hgld.review.taxonomy import NO_EDITS, former_kinds, list_taxonomy, present_names
-from hgld.words import count_text
+from hgld.words import count_text, verb_text
 
 EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
@@ -374,7 +374,7 @@ def require_decisions(
     done = f"{_share_text(total - waiting, total)} of {total:,} decided"
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, context.source.class_noun)} "
-        f"{'is' if values == 1 else 'are'} open ({done}{seen}; review.min_coverage is "
+        f"{verb_text(values, 'are')} open ({done}{seen}; review.min_coverage is "
         f"{options.min_coverage:.1%}){more}"
     )
 

@@ -30,7 +30,7 @@ from hgld.shards.image_table import (
 )
 from hgld.shards.index import require_columns
 from hgld.shards.schema import MOST_CLASSES
-from hgld.words import count_text
+from hgld.words import count_text, part_text, verb_text
 
 Order = Literal["random", "shards", "combinations"]
 SmallClasses = Literal["drop", "repeat", "pad"]
@@ -336,16 +336,15 @@ def require_classes(
         return
     wanted, remedy = options.classes_per_batch, "lower classes_per_batch"
     if options.small_classes != "drop" and eligible == there:
-        found = f"{'is' if there == 1 else 'are'} {count_text(there, 'class')}"
+        found = f"{verb_text(there, 'are')} {count_text(there, 'class')}"
         raise InvalidData(f"there {found}, but a batch needs {wanted}; {remedy}")
     have, remedy = f"{options.images_per_class} images or more", f"{remedy} or images_per_class"
     if at_random is not None:
         have = f"a run of {have}"
         if np.count_nonzero(at_random) >= wanted:
             remedy += ', or take the order "random", which needs no runs'
-    raise InvalidData(
-        f"{eligible} of {there} classes have {have}, but a batch needs {wanted} of them; {remedy}"
-    )
+    some = part_text(eligible, there, "class", "have")
+    raise InvalidData(f"{some} {have}, but a batch needs {wanted} of them; {remedy}")
 
 
 def count_up(table: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ import pandas as pd
 
 from hgld.credit import UNKNOWN
 from hgld.tasks import say
+from hgld.words import part_text
 
 MEMBER_OVERHEAD = 3 * 512 + 3 * 256 + 800  # three headers, three paddings, the JSON
 DROPPED = ["split", "image_id", "reason", "detail"]
@@ -149,7 +150,8 @@ def report_strange(removals: Collection[str], strange: Sequence[str]) -> None:
     """Send a notice of ids that no image has: a typo in the list would remove nothing, silently."""
     if strange:
         some = ", ".join(strange[:3]) + ", ..." * (len(strange) > 3)
-        say(f"removals.csv: {len(strange)} of {len(removals)} ids are of no image here: {some}")
+        are = part_text(len(strange), len(removals), "id", "are")
+        say(f"removals.csv: {are} of no image here: {some}")
 
 
 def split_permitted(

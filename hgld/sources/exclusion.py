@@ -19,6 +19,7 @@ from hgld.artifacts import SPACE_OF_SPLIT, ColumnType, read_csv, read_header, ro
 from hgld.config import CollectOptions
 from hgld.errors import InvalidData
 from hgld.tasks import say
+from hgld.words import verb_text
 
 IMAGES = ("image_id", "id", "images")  # the first one present is used
 LISTS = (("exclude", "in"), ("only", "not in"))  # option, and how an image that it drops relates
@@ -77,7 +78,8 @@ def report_strange(path: Path, columns: Collection[str], strange: int, count: in
         say(f"{path}: names no training image of this data set{dropped}; expected the ids of "
             "images.parquet")  # fmt: skip
     elif strange:
-        say(f"{path}: {strange:,} of {count:,} ids{dropped} are of no training image here")
+        are = verb_text(strange, "are")
+        say(f"{path}: {strange:,} of {count:,} ids{dropped} {are} of no training image here")
 
 
 def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:

@@ -34,7 +34,7 @@ from hgld.sources.shrink import (
     shrink_tar,
 )
 from hgld.tasks import map_tasks, say, track, watched_by
-from hgld.words import size_text, some_of
+from hgld.words import part_text, size_text, some_of
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,8 @@ def fetch_files(*, options: FetchOptions, context: StageContext) -> None:
                 results = _load_all(works, [p.file for p in shrinking], options.parallel)
             kept, found = map(sum, zip(*results, strict=True))
             if found:
-                say(f"{kept:,} of {found:,} photos are kept, resized; the others are not wanted")
+                are = part_text(kept, found, "photo", "are")
+                say(f"{are} kept, resized; the others are not wanted")
 
 
 Work = Callable[[Event], tuple[int, int] | None]

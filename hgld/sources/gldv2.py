@@ -51,6 +51,7 @@ from hgld.sources.exclusion import (
 )
 from hgld.sources.open_set import describe_counts, split_classes
 from hgld.tasks import say, track
+from hgld.words import count_text, verb_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -391,8 +392,9 @@ def _load_queries(
         ) ANTI JOIN rows_index USING (image_id) ORDER BY n""").fetchall()
     if unknown:
         row = row_in_file(path, unknown[0][0])
+        ids = f"{count_text(len(unknown), 'relevant id')} {verb_text(len(unknown), 'are')}"
         say(
-            f"{path}: {len(unknown):,} relevant ids are those of no index image, such as "
+            f"{path}: {ids} of no index image, such as "
             f"'{unknown[0][1]}' in row {row}; is the file cut short?"
         )
     tables.unregister("queries")

@@ -107,12 +107,12 @@ def test_measure_reports_labelled_images_without_an_embedding(tmp_path: Path) ->
     np.savez(gallery, vectors=np.eye(2), ids=np.array(["b", "d"]))
     words = ("evaluations", "measure", query, gallery, "--labels", labels)
     done = hgld(*words)
-    said = f"{labels}: 1 of its 4 images are not in {query} nor {gallery}, first c; they are not"
+    said = f"{labels}: 1 of 4 images is not in {query} nor {gallery}, first c, and not measured"
     assert said in done.err
     np.savez(gallery, vectors=np.eye(3)[:, :2], ids=np.array(["b", "d", "c"]))
     assert "not in" not in hgld(*words).err
     done = hgld("evaluations", "measure", query, "--labels", labels)
-    said = f"{labels}: 2 of its 4 images are not in {query}, first c; they are not measured"
+    said = f"{labels}: 2 of 4 images are not in {query}, first c, and not measured"
     assert said in done.err
 
 

@@ -48,7 +48,7 @@ def test_the_three_forms_say_the_same(form: str, tmp_path: Path) -> None:
 def test_embeddings_come_in_the_order_that_is_asked_for(form: str, tmp_path: Path) -> None:
     given = read_given(write(tmp_path, form))
     np.testing.assert_array_equal(given.of(np.array(["p3", "p0"])), VECTORS[[3, 0]])
-    with pytest.raises(InvalidData, match="1 of 2 images have no embedding, first p9"):
+    with pytest.raises(InvalidData, match="1 of 2 images has no embedding, first p9"):
         given.of(np.array(["p9", "p0"]))
 
 
@@ -133,7 +133,7 @@ def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
 def test_a_row_without_an_embedding_is_named(tmp_path: Path) -> None:
     table = pd.DataFrame({"image_id": list("abcd"), "embedding": [*VECTORS[:2], None, VECTORS[3]]})
     table.to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(InvalidData, match=r"1 of 4 rows have no embedding, first row 2; embed"):
+    with pytest.raises(InvalidData, match=r"1 of 4 rows has no embedding, first row 2; embed"):
         read_given(tmp_path / "a.parquet")
 
 
@@ -252,7 +252,7 @@ def test_a_csv_of_windows_labels_embeddings_by_path(tmp_path: Path) -> None:
     said = list[str]()
     with watched_by(lambda *_: None, said.append):
         report_unmeasured(table, path, given)
-    assert len(said) == 1 and "2 of its 4 images" in said[0]
+    assert len(said) == 1 and "2 of 4 images" in said[0]
 
 
 def test_image_ids_count_before_paths(tmp_path: Path) -> None:
@@ -583,7 +583,7 @@ def test_an_image_without_an_id_is_refused(form: str, cells: object, tmp_path: P
         np.savez(path, vectors=VECTORS, ids=ids.tolist())
     else:
         pd.DataFrame({"ids": ids, "embedding": list(VECTORS)}).to_parquet(path)
-    with pytest.raises(InvalidData, match=rf"e.{form}: 1 of 4 rows have no ids, first row 1; give"):
+    with pytest.raises(InvalidData, match=rf"e.{form}: 1 of 4 rows has no ids, first row 1; give"):
         read_given(path)
 
 

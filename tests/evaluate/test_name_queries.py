@@ -167,7 +167,7 @@ def test_the_finest_classes_are_called_as_landmarks_are_and_those_without_a_name
         report, values = measure(work, clip[0], metrics=("R@1",))
     assert report["protocol"]["queries"] == len(set(values["image_id"])) == 3
     assert "natural/lake/train:4" in set(values["image_id"])
-    assert any("1 of 4 classes have no name" in line for line in said)
+    assert any("1 of 4 classes has no name" in line for line in said)
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def test_missing_and_damaged_photos_are_named(oxford: Path) -> None:
     with pytest.raises(Exception, match=r"3\.jpg: .*cannot be decoded.*; replace the photo"):
         embed_photos(model, oxford / "jpg", answers, out, CPU)
     (oxford / "jpg" / "3.jpg").unlink()
-    with pytest.raises(Exception, match=r"1 of 6 photos are not in the folder, first 3\.jpg"):
+    with pytest.raises(Exception, match=r"1 of 6 photos is not in the folder, first 3\.jpg"):
         embed_photos(model, oxford / "jpg", answers, out, CPU)
 
 

@@ -28,7 +28,7 @@ def test_what_became_of_the_landmarks_is_told_a_line_a_reason() -> None:
 
 
 def test_where_all_have_labels_one_line_is_enough() -> None:
-    assert accounts(Ending()).describe({}) == "1 of 1 landmarks have labels"
+    assert accounts(Ending()).describe({}) == "1 of 1 landmark has labels"
 
 
 def test_every_line_fits_80_columns_beside_the_head_of_a_note() -> None:

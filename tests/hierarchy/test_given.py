@@ -34,7 +34,7 @@ def test_it_tells_how_many_have_values_and_why_the_others_have_none(
     with heard() as said:
         given(tmp_path, context, "landmark_id,supercategory\n1,lake\n2,\n")
     assert said == [
-        "1 of 4 landmarks have values in the table\n        2 not_in_table\n        1 no_value\n"
+        "1 of 4 landmarks has values in the table\n        2 not_in_table\n        1 no_value\n"
         "misses.csv lists them"
     ]
 

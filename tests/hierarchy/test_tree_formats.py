@@ -268,7 +268,7 @@ def test_all_names_of_wordnet_count_and_the_most_frequent_sense_of_each(tmp_path
     said = tree(*words, "--to", "paths", "--out", tmp_path / "p.csv").err
     assert "left out" not in said
     assert (
-        "1 of 3 classes have several senses; the most frequent one counts, as for 'cat' (n02127"
+        "1 of 3 classes has several senses; the most frequent one counts, as for 'cat' (n02127"
         in said
     )
 

@@ -426,7 +426,7 @@ def test_a_csv_of_labels_says_what_classes_are_unless_links_does(
     (tmp_path / "labels.csv").write_text("\n".join(["path,name,qid,gbif", *rows, ""]))
     done = from_table(folder, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "labels.csv: 1 of 3 rows name no class, first 'comet' in row 5" in done.stderr
+    assert "labels.csv: 1 of 3 rows names no class, first 'comet' in row 5" in done.stderr
     linked = pd.read_csv(tmp_path / "linked.csv").set_index("name")
     assert linked.loc["jaguar", ["item_id", "by"]].tolist() == ["Q30055", "qid"]
     assert "lost" not in linked.index  # links.csv names another item, which is gone

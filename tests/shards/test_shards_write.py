@@ -680,7 +680,7 @@ def test_an_id_on_the_removal_list_that_is_of_no_image_is_told(world: World) -> 
     ids = [world.images["image_id"].iloc[0], "slip"]
     with heard() as said:
         world.export(removals=pd.DataFrame({"image_id": ids, "why": "asked"}))
-    assert said == ["removals.csv: 1 of 2 ids are of no image here: slip"]
+    assert said == ["removals.csv: 1 of 2 ids is of no image here: slip"]
 
 
 def test_nothing_left_to_export_says_why(world: World) -> None:

@@ -323,7 +323,7 @@ def test_relevant_ids_of_no_index_image_are_printed(context: StageContext) -> No
     write_set(folder_of(context), solution__csv=cut)
     with heard() as said:
         collected(context)
-    assert "1 relevant ids are those of no index image, such as 'b' in row 4" in "".join(said)
+    assert "1 relevant id is of no index image, such as 'b' in row 4" in "".join(said)
 
 
 def test_tars_without_members_change_no_image(context: StageContext) -> None:
@@ -374,7 +374,7 @@ def test_a_list_leaves_training_images_out(
     [
         ("landmark_id\n99\n", "names no training image of this data set"),
         ("id\n0/0/0/0000000000000001.jpg\n", "names no training image of this data set"),
-        ("id\n0000000000000001\nnone\n", "1 of 2 ids are of no training image here"),
+        ("id\n0000000000000001\nnone\n", "1 of 2 ids is of no training image here"),
     ],
 )
 def test_ids_of_a_list_that_are_of_no_image_are_reported(

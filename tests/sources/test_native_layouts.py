@@ -841,7 +841,7 @@ def test_a_list_leaves_out_training_photos_but_none_of_the_evaluation(tmp_path: 
     ("more", "says"),
     [
         ("", "names no training image of this data set"),
-        ("coffee_maker_final/111085100001_2.JPG\n", "1 of 2 ids are of no training image here"),
+        ("coffee_maker_final/111085100001_2.JPG\n", "1 of 2 ids is of no training image here"),
     ],
 )
 def test_ids_of_a_list_that_are_of_no_training_photo_are_reported(

@@ -17,7 +17,7 @@ from hgld.hierarchy.scrape.route import Ending
 from hgld.hierarchy.scrape.store import Facts
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say
-from hgld.words import plural_text, single_blanks
+from hgld.words import count_text, part_text, single_blanks, verb_text
 
 REASONS = {  # as in misses.csv
     "no_item": "the page has no Wikidata item",
@@ -54,7 +54,8 @@ class Accounts:
         """
         total, ok = self.statuses.total(), self.statuses[OK]
         missed = total - ok
-        lines = [f"{ok:,} of {total:,} landmarks have labels" + (", the others:" if missed else "")]
+        have = part_text(ok, total, "landmark", "have")
+        lines = [f"{have} labels" + (", the others:" if missed else "")]
         lines += [
             f"{count:>9,} {reason:<23}{REASONS[reason]}"
             for reason, count in self.statuses.most_common()
@@ -63,9 +64,9 @@ class Accounts:
         ways = {"their category's topic": self.over_topic, "a soft redirect": self.over_redirects}
         lines += [f"found through {way}: {n:,} of the labelled" for way, n in ways.items() if n]
         if ids := sorted({c.class_id for c in classes.values() if c.label == c.class_id}):
-            what = "class has" if len(ids) == 1 else "classes have"
+            what = f"{count_text(len(ids), 'class')} {verb_text(len(ids), 'have')}"
             more = ", ..." if len(ids) > 2 else ""
-            lines.append(f"{len(ids):,} {what} no English label: {', '.join(ids[:2])}{more}")
+            lines.append(f"{what} no English label: {', '.join(ids[:2])}{more}")
         if missed:
             lines.append(f"misses.csv lists them{advice and '; '}{advice}")
         return "\n".join(lines)
@@ -83,7 +84,7 @@ def tell_reasons(classes: int, noun: str, reasons: Iterable[str], where: str) ->
     if not classes:
         return
     missed = Counter(reasons)
-    lines = [f"{classes - missed.total():,} of {classes:,} {plural_text(noun)} have values {where}"]
+    lines = [f"{part_text(classes - missed.total(), classes, noun, 'have')} values {where}"]
     lines += [f"{count:>9,} {reason}" for reason, count in missed.most_common()]
     say("\n".join([*lines, "misses.csv lists them"] if missed else lines))
 

@@ -29,7 +29,7 @@ from hgld.hierarchy.scrape.route import Ending, Fact, NextQuestion, follow
 from hgld.hierarchy.scrape.store import Facts, FactStore, Trail, open_store
 from hgld.hierarchy.scrape.titles import title_of_url
 from hgld.tasks import say, track
-from hgld.words import count_text, duration_text
+from hgld.words import count_text, duration_text, part_text
 
 QUESTIONS_OF_A_TITLE = 1.75  # its page, the item of two thirds, topic and redirect of a few
 MOST_CLASSES = 6_000  # at full size; a thirtieth of the titles in a part of it
@@ -102,7 +102,8 @@ class Progress:
         try:
             yield
         except BaseException:
-            say(f"stopped: {self.done:,} of {self.landmarks:,} landmarks are looked up and kept")
+            are = part_text(self.done, self.landmarks, "landmark", "are")
+            say(f"stopped: {are} looked up and kept")
             raise
 
 
