@@ -163,6 +163,22 @@ def test_a_stage_that_was_stopped_names_the_options_that_changed_since(tmp_path:
     assert found.reasons == (STOPPED, "fetch.short_side: None -> 256")
 
 
+def test_an_empty_value_is_named_in_a_reason(tmp_path: Path) -> None:
+    stage = next(stage for stage in STAGES if stage.name == "evaluate")
+    (tmp_path / "ranked_levels").mkdir()
+    for name in ("report.json", "per_query.parquet", "ranked_levels/mine.npz"):
+        (tmp_path / name).write_text("")
+
+    def workspace(**models: str) -> Workspace:
+        pipeline = Pipeline.model_validate({"labels": tmp_path, "evaluate": {"models": models}})
+        return Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+
+    lock, none, one = Lock(tmp_path / "lock.json"), workspace(), workspace(mine="offline:x")
+    for before, now, reason in ((none, one, "empty -> mine"), (one, none, "mine -> empty")):
+        lock.finish(stage, before, {}, stage_options(stage, before, lock), 0.0)
+        assert f"order in evaluate: {reason}" in judge(stage, lock, now).reasons
+
+
 def source_hash(folder: Path, lock: Lock) -> str:
     pipeline = Pipeline.model_validate({"labels": folder, "source": {"folder": folder / "source"}})
     return lock.hash("source", Workspace(folder / "p.toml", pipeline, folder))

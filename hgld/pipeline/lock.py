@@ -450,10 +450,9 @@ def _reasons(
     )
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
-            was, becomes = _difference(before.get(option, "unused"), now.get(option, "unused"))
-            reasons.append(
-                f"{option}: {shortened(str(was), SHOWN)} -> {shortened(str(becomes), SHOWN)}"
-            )
+            values = _difference(before.get(option, "unused"), now.get(option, "unused"))
+            was, becomes = (shortened(str(value) or "empty", SHOWN) for value in values)
+            reasons.append(f"{option}: {was} -> {becomes}")
     for name, digest in lock.hashes(stage.reads, workspace).items():
         if digest != record["inputs"].get(name, ABSENT):
             reasons.append(f"{ARTIFACTS[name].file} changed")
