@@ -161,8 +161,9 @@ def copy(
     """Write copies of shards through webdataset, to any of its URLs.
 
     The copies have the bytes of the shards, which are compared with the manifest; index and other
-    sidecars are not copied. For s3://, gs:// and other stores use export.out. Example: hgld shards
-    copy work/shards --pipe "pipe:ssh host 'cat > train-%06d.tar'".
+    sidecars are not copied. Copies on this machine replace no other file; the same command resumes.
+    For s3://, gs:// and other stores use export.out. Example: hgld shards copy work/shards --pipe
+    "pipe:ssh host 'cat > train-%06d.tar'".
     """
     from hgld import shards
     from hgld.errors import UsageError

@@ -8,18 +8,19 @@ come, and then which batches there are depends on the order of the shards.
 """
 
 import re
-import sys
 import tarfile
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from filecmp import cmp
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Literal
 from urllib.parse import quote, urlparse
+from urllib.request import url2pathname
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ from PIL import Image
 from webdataset.gopen import rewrite_url
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander, url_opener
 
-from hgld.artifacts import BOX
+from hgld.artifacts import BOX, atomic_path, hash_file
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchPlan, part_of_rank, step_seed
@@ -227,9 +228,10 @@ def write_shards(
     start: int = 0,
     hashes: Sequence[str] | None = None,
 ) -> list[str]:
-    """Copy shards through webdataset's ``ShardWriter``, to any URL that its ``gopen`` writes.
+    """Copy shards through webdataset's ``TarWriter``, to any URL that its ``gopen`` writes.
 
-    Each shard becomes one shard of the same samples and, if it was exported, of the same bytes.
+    Each shard becomes one shard of the same samples and, if it was exported, of the same bytes. A
+    copy on this machine appears when it is whole and replaces no other file; the same call resumes.
 
     Args:
         urls: shards as in ``batches``.
@@ -243,9 +245,9 @@ def write_shards(
 
     Raises:
         UsageError: a URL runs a command and ``pipe`` is False; the pattern has no number, or would
-            write over a shard that is read.
-        InvalidData: a shard is not a whole tar, or is not the one of its hash; its copy is then
-            written already.
+            write over a shard that is read, or over a file with other bytes.
+        InvalidData: a shard is not a whole tar, or is not the one of its hash; a copy on another
+            machine is then written already.
         HgldError: a URL cannot be read or written.
         OSError: a file of this machine cannot be.
     """
@@ -255,27 +257,57 @@ def write_shards(
         written = [pattern % number for number in range(start, start + len(shards))]
     except (TypeError, ValueError):
         raise UsageError(f"{masked(pattern)}: expected one number, as in train-%06d.tar") from None
-    own = {Path(url).resolve() for url in shards} & {Path(url).resolve() for url in written}
-    if own:
+    sources, copies = (
+        [path and path.resolve() for path in map(_local_path, urls)] for urls in (shards, written)
+    )
+    if own := {*filter(None, sources)} & {*filter(None, copies)}:
         raise UsageError(f"{min(own)}: would be written while it is read; give another URL")
-    if not shards:
-        return written
     options = {"encoder": False, "mtime": 0, "user": "hgld", "group": "hgld", "mode": 0o444}
     options |= {"keep_meta": True}  # members such as KEY._mask.png
-    endless = {"maxcount": sys.maxsize, "maxsize": float("inf"), "verbose": 0}
-    with (
-        _masked_errors(),
-        webdataset.ShardWriter(pattern, start_shard=start, **endless, **options) as writer,
-    ):
-        for number, shard in enumerate(track(shards, "Copying shards", len(shards))):
-            if number:
-                writer.next_stream()
-            known = {} if hashes is None else {"sha256": hashes[number]}
+    for number, shard in enumerate(track(shards, "Copying shards", len(shards))):
+        known = {} if hashes is None else {"sha256": hashes[number]}
+        copy = copies[number]
+        if known and copy and copy.is_file() and hash_file(copy) == known["sha256"]:
+            continue
+        with (
+            _masked_errors(),
+            _new_file(written[number]) as stream,
+            webdataset.TarWriter(stream, **options) as writer,
+        ):
             for sample in _read_tars([{"url": shard, **known}]):
                 # Members one by one: the writer would sort them.
                 for name in (name for name in sample if name not in ("__key__", "__url__")):
                     writer.write({"__key__": sample["__key__"], name: sample[name]})
     return written
+
+
+def _local_path(url: str) -> Path | None:
+    """Return the path of a file of this machine, as gopen opens it; None: another URL."""
+    parts = urlparse(rewrite_url(url))
+    if parts.scheme in ("", "file"):
+        return Path(url2pathname(parts.path) if parts.scheme else rewrite_url(url))
+    return None
+
+
+@contextmanager
+def _new_file(url: str) -> Iterator[str | BinaryIO]:
+    """Yield what a ``TarWriter`` writes to; a file of this machine appears when it is whole.
+
+    Raises:
+        UsageError: the file is there already, with other bytes.
+    """
+    path = _local_path(url)
+    if path is None or (path.exists() and not path.is_file()):  # a command or a device
+        yield url
+        return
+    with atomic_path(path) as temporary:
+        with temporary.open("wb") as stream:
+            yield stream
+        if path.exists() and not cmp(path, temporary, shallow=False):
+            raise UsageError(
+                f"{path}: is there already, and is not the copy of this shard; move it away, or "
+                "give another URL or --start"
+            )
 
 
 def _list_shards(urls: Urls) -> list[str]:
@@ -343,7 +375,7 @@ def _read_to_end(opened: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         if "sha256" in source and stream.digest.hexdigest() != source["sha256"]:
             raise InvalidData(
                 f"{masked(source['url'])}: is not the shard of manifest.json (SHA-256), and "
-                "neither is its copy; `hgld shards verify` names what was changed"
+                "neither is a copy that a URL took; `hgld shards verify` names what was changed"
             )
 
 

@@ -150,6 +150,23 @@ def test_copy_writes_the_shards_of_a_split_through_webdataset(shards: Path, tmp_
     assert copies[0].name == "copy-05.tar"
 
 
+def test_copy_resumes_and_replaces_no_other_file(shards: Path, tmp_path: Path) -> None:
+    command = ("shards", "copy", shards, f"{tmp_path}/copy-%d.tar", "--start", 1)
+    own = [shard.read_bytes() for shard in sorted(shards.glob("train-*.tar"))]
+    hgld(*command)
+    copies = [tmp_path / f"copy-{number}.tar" for number in range(1, len(own) + 1)]
+    kept = copies[0].stat().st_ino
+    copies[1].unlink()
+    hgld(*command)
+    assert [copy.read_bytes() for copy in copies] == own and copies[0].stat().st_ino == kept
+    copies[1].write_bytes(b"another set")
+    error = hgld(*command, code=2).err
+    assert error.count("\n") == 1
+    assert f"{copies[1]}: is there already, and is not the copy of this shard; move it" in error
+    assert copies[1].read_bytes() == b"another set"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [copy.name for copy in copies]
+
+
 def test_copy_refuses_an_absent_split_and_to_write_over_its_source(shards: Path) -> None:
     before = (shards / "train-000000.tar").read_bytes()
     done = hgld("shards", "copy", shards, f"{shards}/train-%06d.tar", code=2)
@@ -171,4 +188,4 @@ def test_copy_names_a_shard_that_is_not_the_one_of_the_manifest(
     shard.write_bytes(data if damage == "a byte" else data[: row["extent_start"]])
     error = hgld("shards", "copy", folder, f"{tmp_path}/copy-%d.tar", code=3).err
     assert f"{shard}: is not the shard of manifest.json (SHA-256)" in error
-    assert error.count("\n") == 1
+    assert error.count("\n") == 1 and not list(tmp_path.glob("*copy*"))

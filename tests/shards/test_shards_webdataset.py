@@ -353,3 +353,9 @@ def test_members_of_any_suffix_are_copied(tmp_path: Path) -> None:
     (copied,) = write_shards(tmp_path / "x-0.tar", f"{tmp_path}/copy-%d.tar")
     with tarfile.open(copied) as tar:
         assert tar.getnames() == names
+    assert write_shards(tmp_path / "x-0.tar", f"{tmp_path}/copy-%d.tar") == [copied]
+    Path(copied).write_bytes(b"another")
+    with pytest.raises(UsageError, match=r"copy-0\.tar: is there already"):
+        write_shards(tmp_path / "x-0.tar", f"file:{tmp_path}/copy-%d.tar")
+    with pytest.raises(UsageError, match="would be written while it is read"):
+        write_shards(tmp_path / "x-0.tar", f"file:{tmp_path}/x-%d.tar")
