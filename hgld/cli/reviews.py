@@ -453,8 +453,13 @@ def _names(files: "Sequence[Path]") -> list[str]:
     """Return the names of the annotators: of their files, or of the folders if two files agree.
 
     Raises:
-        UsageError: two folders agree, too; results by name would keep one of the two.
+        UsageError: a file is given twice, or two folders agree, too; results by name would keep one
+            of the two.
     """
+    places = [file.resolve() for file in files]
+    for number, file in enumerate(files):
+        if places[number] in places[:number]:
+            raise UsageError(f"{file}: is given twice; expected a sheet of each annotator")
     names = [file.stem for file in files]
     if len(set(names)) == len(names):
         return names

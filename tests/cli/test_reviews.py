@@ -632,6 +632,17 @@ def test_annotators_of_one_name_are_refused(tmp_path: Path, others: list[str]) -
     assert "two annotators would be called sheets; rename the files" in done.err
 
 
+def test_one_sheet_given_twice_has_no_agreement(tmp_path: Path) -> None:
+    """A link to it had a name of its own, and kappa 1."""
+    sheet, link = tmp_path / "a.csv", tmp_path / "b.csv"
+    sheet.write_text("decision,supercategory,kind,note,instance_of\nkeep,x,natural,,u\n")
+    link.symlink_to(sheet)
+    for other in (sheet, link):
+        error = tool("agree", sheet, other, code=2).err
+        assert error.count("\n") == 1
+        assert f"{other}: is given twice; expected a sheet of each annotator" in error
+
+
 def test_counts_of_another_sheet_weigh_values(tmp_path: Path) -> None:
     header = "decision,supercategory,kind,note,instance_of"
     for name, place in (("a", "x"), ("b", "y")):
