@@ -34,10 +34,8 @@ def check_evaluation(
         InvalidData: a path of a model does not lead to one.
         MissingWeights: the weights of a pretrained model are neither local nor downloadable.
         UsageError: an unknown metric, level or model; a split without images or with one class;
-            fp16 on a CPU.
+            a network that would embed in fp16 on a CPU.
     """
-    if options.ray is None:  # else it is the device of a node
-        require_precision(choose_device(options.device), options.precision)
     classes = number_classes(hierarchy)
     depth = level_number("name_level", options.name_level, classes.levels)
     choose_metrics(options.metrics, classes.levels, depth)
@@ -65,7 +63,12 @@ def check_evaluation(
             "every level gives the same values; hold out classes that share one "
             "(collect.evaluation_share, collect.evaluation_classes)"
         )
-    for model in find_given(options.models):
+    given = find_given(options.models)
+    files = {model.run for model in given if model.kind == "given"}  # of embeddings
+    networks = not files or files != {*options.models}
+    if networks and options.ray is None:  # else it is the device of a node
+        require_precision(choose_device(options.device), options.precision)
+    for model in given:
         model.require()
 
 

@@ -81,13 +81,18 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, kind, enabled=kind is not None)
 
 
+def is_slow(device: torch.device, precision: str) -> bool:
+    """Whether a network would compute in fp16 on a CPU, many times slower than in float32."""
+    return device.type == "cpu" and precision == "fp16"
+
+
 def require_precision(device: torch.device, precision: str) -> None:
-    """Refuse to embed in fp16 on a CPU, where it is many times slower than float32.
+    """Refuse to embed in a precision that is slow on the device.
 
     Raises:
         UsageError: it is.
     """
-    if device.type == "cpu" and precision == "fp16":
+    if is_slow(device, precision):
         raise UsageError("evaluate.precision fp16 needs a GPU; on a CPU set float32 or bf16")
 
 

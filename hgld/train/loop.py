@@ -19,7 +19,7 @@ from hgld.artifacts import Json, hash_file
 from hgld.config import RunOptions, StageContext, TrainOptions
 from hgld.errors import HgldError, Resumable
 from hgld.model import ImageModel, build_image_model, save_model
-from hgld.model.devices import enough_memory, kept_memory
+from hgld.model.devices import enough_memory, is_slow, kept_memory
 from hgld.model.image import load_weights
 from hgld.model.model_folder import RUNS
 from hgld.shards.batches import step_seed
@@ -135,7 +135,7 @@ def _open_runs(
     if trained:
         data.require_readable(options, current())  # a wrong URL costs no finished model
         say(data.describe_coverage(options))
-        if device.type == "cpu" and options.precision == "fp16":
+        if is_slow(device, options.precision):
             say("train.precision fp16 is many times slower on a CPU; set float32 or bf16")
     give_orders(names)
     return names
