@@ -61,9 +61,11 @@ class CustomNetwork(nn.Module):
         return found.float().cpu().numpy()
 
     def _unit(self, vectors: object, count: int, what: str) -> Tensor:
-        if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != count:
+        if not isinstance(vectors, Tensor) or vectors.shape[:-1] != (count,) or not vectors.numel():
             shape = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
-            raise InvalidData(f"{self.source}: {what} returned {shape}; expected ({count}, D)")
+            raise InvalidData(
+                f"{self.source}: {what} returned {shape}; expected ({count}, D), D > 0"
+            )
         return F.normalize(vectors.float(), dim=-1)
 
 

@@ -282,6 +282,13 @@ def with_transform():
 def flat():
     return nn.AdaptiveAvgPool2d(2)
 
+class Without(nn.Module):
+    def forward(self, photos):
+        return photos.flatten(1)[:, :0]
+
+def without():
+    return Without()
+
 def unchanged():
     return nn.Flatten(), lambda photo: photo
 
@@ -385,6 +392,7 @@ def test_code_beside_the_file_and_weights_decide_whether_embeddings_are_kept(
         ),
         ("unchanged", UsageError, "the transform returned Image; expected a torch.Tensor"),
         ("flat", InvalidData, r":flat: its network returned \(\d, 3, 2, 2\); expected \(\d, D\)"),
+        ("without", InvalidData, r":without: its network returned \(\d, 0\); expected \(\d, D\)"),
     ],
 )
 def test_a_function_that_gives_no_encoder_is_one_line(
