@@ -15,6 +15,7 @@ from hgld.artifacts import (
     Table,
     VectorFile,
     Vectors,
+    atomic_files,
     atomic_folder,
     atomic_path,
     declared_table,
@@ -72,6 +73,13 @@ def test_a_full_disk_is_told_with_the_file_that_it_stopped(tmp_path: Path) -> No
     with pytest.raises(OSError, match="No space left") as error, atomic_path(path):
         Path("/dev/full").write_text("x")
     assert error.value.filename == str(path)
+
+
+@pytest.mark.parametrize("writer", [atomic_folder, atomic_files])
+def test_a_full_disk_is_told_with_the_folder_that_it_stopped(writer, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as error, writer(tmp_path):
+        Path("/dev/full").write_text("x")
+    assert error.value.filename == str(tmp_path)
 
 
 def test_a_document_of_a_person_is_not_said_to_be_made_again(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
     Raises:
         InvalidData: ``path`` is not a folder, is a link, or is the current folder.
-        OSError: leftovers of an earlier call cannot be removed, or the disk fails.
+        OSError: leftovers of an earlier call cannot be removed, or the disk fails; it always names
+            a file or the folder.
     """
     require_folder(path)
     temporary, aside = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
@@ -82,7 +83,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(left)
     temporary.mkdir(parents=True)
     try:
-        yield temporary
+        with named_in_errors(path):
+            yield temporary
         for file in (temporary, *temporary.rglob("*")):
             _sync(file)
         try:
@@ -108,7 +110,8 @@ def atomic_files(folder: Path) -> Iterator[Path]:
     temporary = folder / ".replacing.tmp"
     temporary.mkdir()
     try:
-        yield temporary
+        with named_in_errors(folder):
+            yield temporary
         for file in (*temporary.iterdir(), temporary):
             _sync(file)
         temporary.rename(folder / REPLACING)  # from here on, the new files count
