@@ -22,7 +22,7 @@ from hgld.cli import commands, evaluations, labels, reviews, shards, supercatego
 from hgld.cli.arguments import require_names
 from hgld.cli.output import open_streams, print_wrapped
 from hgld.cli.stage_commands import add_stage_commands
-from hgld.errors import HgldError, Resumable, shortage
+from hgld.errors import DISK_FULL, HgldError, Resumable, shortage
 from hgld.stopping import handle_with, ignore_requests
 
 __all__ = ["app", "guarded", "main"]
@@ -139,8 +139,10 @@ def guarded(command: Callable[[], object]) -> int:
             what = error.strerror or str(error)
         else:
             raise
-        named = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
-        typer.echo(f"hgld: {named}{what}", err=True)
+        where = None
+        if isinstance(error, OSError):  # a copy has two names; the disk of the second one is full
+            where = (error.errno in DISK_FULL and error.filename2) or error.filename
+        typer.echo(f"hgld: {where}: {what}" if where else f"hgld: {what}", err=True)
         return Resumable.exit_code if lack else 1
     except _Stopped as stop:
         typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)

@@ -337,6 +337,16 @@ def test_a_full_disk_is_one_line_and_resumable(capsys: pytest.CaptureFixture[str
     assert "disk is full" in capsys.readouterr().err
 
 
+def test_a_full_disk_is_told_with_the_copy_and_not_with_its_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def copy() -> None:
+        raise OSError(errno.ENOSPC, "No space left", "cache/0.tar", None, "release/0.tar")
+
+    assert guarded(copy) == 75
+    assert capsys.readouterr().err.startswith("hgld: release/0.tar: the disk is full")
+
+
 def test_a_file_beyond_the_limit_of_its_size_is_one_line_and_resumable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
