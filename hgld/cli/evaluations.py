@@ -28,7 +28,7 @@ from hgld.cli.arguments import (
     tool_group,
 )
 from hgld.cli.output import print_json, progress, require_other, write_sheets
-from hgld.errors import HgldError
+from hgld.errors import HgldError, UsageError
 from hgld.words import columns_of, count_text, padded, percent_text, verb_text
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ def measure(
     VehicleID 10): mean and standard deviation of each metric; --out has a row for each draw.
     """
     from hgld.artifacts import write_csv
-    from hgld.errors import UsageError
     from hgld.evaluate.measured_files import FileResult, measure_draws, measure_files
 
     require_other(out, query, gallery, labels, gallery_labels)
@@ -169,7 +168,6 @@ def embed(
     Landmarks are measured with --max-side 1024 and --scale 0.7071 --scale 1 --scale 1.4142.
     """
     from hgld.config import EvaluateOptions, ModelOptions, checked_options
-    from hgld.errors import UsageError
     from hgld.evaluate.ijb_c import FaceProtocol
     from hgld.evaluate.photo_files import embed_photos, photos_in
     from hgld.evaluate.revisited import Answers
@@ -319,7 +317,6 @@ def export(
     the order of the shards' index, with ids and class numbers; "measure" reads them.
     """
     from hgld.artifacts import atomic_path
-    from hgld.errors import UsageError
     from hgld.evaluate.export import VECTOR_FORMATS, export_lines, write_vectors
     from hgld.evaluate.results import open_measured
 
@@ -516,7 +513,6 @@ def duplicates(
     image of B with those of A (--between index,test; train,train compares within a split). Nothing
     is dropped: the list is one that collect.exclude accepts.
     """
-    from hgld.errors import UsageError
     from hgld.evaluate.neighbours import TRAINED, embed_splits, find_duplicates
 
     workspace = open_workspace(pipeline, settings, work)
@@ -558,7 +554,6 @@ def _read_sides(
     query: Path, labels: Path | None, gallery: Path | None, its_labels: Path | None
 ) -> "tuple[Given, Given | None]":
     """Read both sides; the gallery has the query's labels by id, or by row if it is its file."""
-    from hgld.errors import UsageError
     from hgld.evaluate.given import IDS, read_given, read_labels, report_unmeasured
 
     side = read_given(query)

@@ -23,13 +23,8 @@ from hgld.cli.arguments import (
     out_option,
     tool_group,
 )
-from hgld.cli.output import (
-    print_json,
-    print_rows,
-    progress,
-    require_other,
-    write_sheets,
-)
+from hgld.cli.output import print_json, print_rows, progress, require_other, write_sheets
+from hgld.errors import InvalidData, MissingInput, UsageError
 from hgld.words import columns_of, nearest, padded, plural_text, some_of
 
 if TYPE_CHECKING:
@@ -113,7 +108,6 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check a published label file and count its labels."""
-    from hgld.errors import InvalidData
     from hgld.hierarchy.label_file import read_label_file
 
     found = read_label_file(file)
@@ -161,7 +155,6 @@ def tree(
     WordNet (data.noun), ImageNet (wordnet.is_a.txt), GBIF (Taxon.tsv) and OpenImages (JSON).
     """
     from hgld.artifacts import read_csv, read_header, rows_in_file
-    from hgld.errors import UsageError
     from hgld.hierarchy.class_tree import cut_tree, describe_tree
     from hgld.hierarchy.tree_formats import FORMATS, read_names, read_tree, write_tree
 
@@ -295,7 +288,6 @@ def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":
 
 def _check_split(split: str) -> None:
     from hgld.artifacts import ID_SPACES
-    from hgld.errors import UsageError
 
     if split and split not in ID_SPACES:
         raise UsageError(f"--split {split}: expected {' or '.join(ID_SPACES)}")
@@ -308,7 +300,6 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
     number.
     """
     from hgld.artifacts import ARTIFACTS
-    from hgld.errors import MissingInput
     from hgld.hierarchy.explain import TABLES
     from hgld.pipeline.lock import Lock
     from hgld.pipeline.stages import active_stages

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hgld.errors import UsageError
 from hgld.words import wrapped
 
 if TYPE_CHECKING:
@@ -90,7 +91,6 @@ def require_other(out: Path | None, *read: Path | None) -> None:
         UsageError: it is one of the files to read.
     """
     from hgld.artifacts import require_file
-    from hgld.errors import UsageError
 
     if out is None:
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from hgld.artifacts import atomic_path, declared_table, hash_file, write_csv, write_file
+from hgld.artifacts.cells import guard_columns, unguard
 from hgld.pipeline.edits import copy_beside
 from hgld.pipeline.run import Runner
 from hgld.review.comments import threads_of
@@ -68,7 +69,6 @@ def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> s
 
 def link_photos(runner: Runner) -> pd.DataFrame:
     """Return the photos of the page of links: those that the pipeline would export, by class."""
-    from hgld.artifacts.cells import unguard
     from hgld.review.review_page import photos_of_classes
 
     landmarks = runner.read("landmarks", runner.stage("link"))
@@ -183,8 +183,6 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
         runner: of the pipeline and its work folder.
         live: facts for the page of a server (``render_page``).
     """
-    from hgld.artifacts.cells import guard_columns
-
     sheet, model = suggested_sheet(runner)
     return _render(
         runner,

@@ -23,7 +23,7 @@ from hgld.cli.arguments import (
     tool_group,
 )
 from hgld.cli.output import print_json, print_rows, print_wrapped, progress
-from hgld.errors import UsageError
+from hgld.errors import InvalidData, UsageError
 from hgld.words import count_text, shortened, some_of, verb_text, wrapped
 
 if TYPE_CHECKING:
@@ -352,7 +352,6 @@ def check(
     """
     from hgld.artifacts import declared_table, rows_in_file
     from hgld.config import load_pipeline
-    from hgld.errors import InvalidData
     from hgld.hierarchy.decisions import check_decisions
     from hgld.review.taxonomy import present_names
 

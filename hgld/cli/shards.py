@@ -13,6 +13,7 @@ import typer
 
 from hgld.cli.arguments import AsJson, out_option, tool_group
 from hgld.cli.output import print_json, print_rows, progress
+from hgld.errors import UsageError
 from hgld.words import count_text, size_text, verb_text
 
 HEAD = 12  # columns of the heads before a text
@@ -166,7 +167,6 @@ def copy(
     "pipe:ssh host 'cat > train-%06d.tar'".
     """
     from hgld import shards
-    from hgld.errors import UsageError
     from hgld.shards.location import tar_folder
     from hgld.shards.webdataset import write_shards
     from hgld.storage import join_location, masked
