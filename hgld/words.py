@@ -72,14 +72,20 @@ def part_text(part: int, whole: int, noun: str, verb: str) -> str:
     return f"{part:,} of {count_text(whole, noun)} {verb_text(part, verb)}"
 
 
-def shortened(text: str, longest: int) -> str:
+def shortened(text: str, longest: int, last: int = 0) -> str:
     """Return the text, with "…" for its end if it has more than ``longest`` characters.
+
+    The ``last`` characters stay, as for a path, whose end is its most informative part.
 
     Example:
         >>> shortened("church", 6), shortened("church", 5)
         ('church', 'chur…')
+        >>> shortened("photos/2019/summer/street-0001.jpg", 24, last=16)
+        'photos/…/street-0001.jpg'
     """
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    if len(text) <= longest:
+        return text
+    return f"{text[: longest - 1 - last]}…{text[len(text) - last :]}"
 
 
 def padded(text: str, width: int) -> str:

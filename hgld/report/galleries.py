@@ -7,6 +7,7 @@ pixel, and captioned by Pillow: matplotlib takes four times as long.
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import fill
 
 import pandas as pd
@@ -26,7 +27,7 @@ from hgld.report.examples import (
 from hgld.report.intervals import best_of, known_means
 from hgld.report.metrics_table import best_run, first_metric
 from hgld.report.plans import ChartData
-from hgld.words import nearest, shared_text
+from hgld.words import nearest, shared_text, shortened
 
 PIXELS_PER_INCH = 150
 SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
@@ -35,7 +36,7 @@ ROW = HEADING + SIDE + CREDIT
 LINE = 12  # pixels from a line of credits to the next
 FRAMES = {"same": "#42a75b", "near": "#d08215", "far": "#a55d5b"}  # also in report.css
 QUERY_FRAME = "#3565c9"
-LONGEST = 44  # letters of a photo's title or author
+shorten = partial(shortened, longest=44, last=29)  # a photo's title or author
 
 
 @dataclass(frozen=True)
@@ -166,17 +167,6 @@ def frame_of(level: int, levels: Sequence[str]) -> str:
     if level == len(levels):
         return "same"
     return "near" if level == len(levels) - 1 and level > 0 else "far"
-
-
-def shorten(text: str, longest: int = LONGEST) -> str:
-    """Shorten a long text in the middle, since the end of a path is the most informative part.
-
-    Example:
-        >>> shorten("photos/2019/summer/street-0001.jpg", 24)
-        'photos/…/street-0001.jpg'
-    """
-    head = (longest - 1) // 3
-    return text if len(text) <= longest else f"{text[:head]}…{text[head + 1 - longest :]}"
 
 
 def note_unknown(gallery: Gallery) -> str:
