@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -52,19 +52,25 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def held_back(numbers: Iterable[int] = REQUESTS) -> Iterator[None]:
-    """Delay these signals until the block has ended."""
+def held_back(
+    numbers: Iterable[int] = REQUESTS, heard: Callable[[], object] = bool
+) -> Iterator[None]:
+    """Delay these signals until the block has ended; call ``heard`` at each of them."""
     asked: list[int] = []
+
+    def hear(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        heard()
+
     try:
-        with handled(lambda number, _: asked.append(number), numbers):
+        with handled(hear, numbers):
             yield
     finally:
         for number in asked[:1]:
             signal.raise_signal(number)
 
 
-@contextmanager
-def heard_despite_library(stop: Callable[[], object]) -> Iterator[None]:
+def heard_despite_library(stop: Callable[[], object]) -> AbstractContextManager[None]:
     """Interrupt the block at a stop request, and raise the signal again when it has ended.
 
     A library may replace what a handler raises, or drop it: DuckDB ends a query with
@@ -73,19 +79,12 @@ def heard_despite_library(stop: Callable[[], object]) -> Iterator[None]:
     Args:
         stop: ends the work of the library's threads; called at the request.
     """
-    asked: list[int] = []
 
-    def interrupt(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+    def interrupt() -> None:
         stop()
         raise KeyboardInterrupt
 
-    try:
-        with handled(interrupt):
-            yield
-    finally:
-        for number in asked[:1]:
-            signal.raise_signal(number)
+    return held_back(heard=interrupt)
 
 
 @contextmanager
