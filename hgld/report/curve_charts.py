@@ -63,7 +63,9 @@ def _plan_precision(
     words = "hierarchical " if kind else ""
     axis = (f"{words}recall (%)", f"{words}precision (%)")
     about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
-    draw = partial(draw_lines, lines, labels, list(measured.runs), axis, dots=False, full=True)
+    draw = partial(
+        draw_lines, lines, list(measured.runs), axis, labels=labels, dots=False, full=True
+    )
     table = pd.DataFrame({"recall": RECALLS, **{m: c.precision for m, c in found.items()}})
     best = max(found, key=lambda model: float(found[model].precision.mean()))
     half = 100 * float(found[best].precision[len(RECALLS) // 2])
@@ -86,8 +88,7 @@ def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> It
         f"weigh the same.{of}"
     )
     axis = ("alpha of the relevance", "H-AP (%)")
-    labels = {model: model for model in found}
-    draw = partial(draw_lines, lines, labels, list(measured.runs), axis)
+    draw = partial(draw_lines, lines, list(measured.runs), axis)
     alphas = [f"{alpha:g}" for alpha in ALPHAS]
     table = pd.DataFrame({"alpha": alphas, **{m: c.by_alpha for m, c in found.items()}})
     yield ChartPlan("alpha", "ranking", title, about, draw, table)
@@ -109,8 +110,7 @@ def _plan_gap(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iter
         f"over the whole: the decomposability gap.{of}"
     )
     axis = ("images in a batch", "decomposability gap (points of AP)")
-    labels = {model: model for model in gaps}
-    draw = partial(draw_lines, lines, labels, list(measured.runs), axis, powers=True)
+    draw = partial(draw_lines, lines, list(measured.runs), axis, powers=True)
     table = pd.DataFrame({model: curves.gaps for model, curves in found.items()})
     table = table.reset_index(names="batch")
     yield ChartPlan("gap", "ranking", title, about, draw, table)

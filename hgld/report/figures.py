@@ -69,11 +69,11 @@ def draw_level_bars(
 
 def draw_lines(
     lines: Mapping[str, Line],
-    labels: Mapping[str, str],
     models: Sequence[str],
     axis: tuple[str, str],
     theme: Theme,
     *,
+    labels: Mapping[str, str] | None = None,
     dots: bool = True,
     powers: bool = False,
     full: bool = False,
@@ -82,10 +82,10 @@ def draw_lines(
 
     Args:
         lines: model -> x and y.
-        labels: model -> its text in the legend.
         models: all models, so that each keeps its colour.
         axis: labels of x and y.
         theme: of the page.
+        labels: model -> its text in the legend; None: its name.
         dots: mark the measured points.
         powers: x values are powers of two.
         full: both axes range from 0 to 100.
@@ -97,7 +97,7 @@ def draw_lines(
             number = list(models).index(model)
             style: dict[str, Any] = {"linestyle": DASHES[number % len(DASHES)], "linewidth": 2}
             style |= {"marker": DOTS[number % len(DOTS)], "markersize": 5} if dots else {}
-            axes.plot(x, y, color=colours[model], label=labels[model], **style)
+            axes.plot(x, y, color=colours[model], label=(labels or {}).get(model, model), **style)
         if powers:
             axes.set_xscale("log", base=2)
             ticks = sorted({value for x, _ in lines.values() for value in x})

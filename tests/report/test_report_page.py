@@ -398,8 +398,7 @@ def test_charts_take_any_name_and_any_size() -> None:
         values = {f"model {i}": {"leaf": float("nan")} for i in range(9)}
         assert draw_level_bars(values, {}, theme).png().startswith(b"\x89PNG")
         lines = {name: ([8.0, 16.0], [1.0, float("nan")]) for name in values}
-        axis, labels = ("$x$", "<y>"), {name: name for name in values}
-        line = draw_lines(lines, labels, list(values), axis, theme, powers=True)
+        line = draw_lines(lines, list(values), ("$x$", "<y>"), theme, powers=True)
         assert line.png().startswith(b"\x89PNG")
         rings = {(f"kind {i % 9}", bar.name): bar.classes for i, bar in enumerate(bars)}
         assert draw_sunburst(rings, ("kind", "group", "leaf"), theme).png().startswith(b"\x89PNG")
