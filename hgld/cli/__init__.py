@@ -66,13 +66,11 @@ def show_version(
     require_names(sys.argv[1:])
 
 
-app.command(rich_help_panel="Whole pipelines")(commands.new)
-app.command(rich_help_panel="Whole pipelines")(commands.run)
-app.command(rich_help_panel="Whole pipelines")(commands.status)
-app.command(rich_help_panel="Whole pipelines")(commands.accept)
+for _command in (commands.new, commands.run, commands.status, commands.accept):
+    app.command(rich_help_panel="Whole pipelines")(_command)
 add_stage_commands(app, "Stages, in order")
-app.command(rich_help_panel="Tools")(commands.options)
-app.command(rich_help_panel="Tools")(commands.doctor)
+for _command in (commands.options, commands.doctor):
+    app.command(rich_help_panel="Tools")(_command)
 for _group in (evaluations.app, labels.app, reviews.app, shards.app, supercategories.app):
     app.add_typer(_group, rich_help_panel="Tools")
 

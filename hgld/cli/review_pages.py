@@ -120,11 +120,6 @@ def vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
 
 def blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
     """Return the review sheet for an annotator who must not see other decisions."""
-    with runner.alone():
-        return _blind_sheet(runner, seed, hints)
-
-
-def _blind_sheet(runner: Runner, seed: int, hints: bool) -> pd.DataFrame:
     from hgld.review import sheets
 
     names = ("clusters", "landmark_values", "landmarks", "taxonomy", "decisions", "class_hints")
@@ -169,7 +164,7 @@ def write_blind_page(runner: Runner, path: Path, seed: int) -> int:
     """
     file, taxonomy = f"{path.stem}.csv", runner.workspace.path("taxonomy")
     with runner.alone():
-        sheet = _blind_sheet(runner, seed, hints=False)
+        sheet = blind_sheet(runner, seed, hints=False)
         command = f"hgld reviews agree {quote(file)} OTHER.csv --taxonomy {quote(str(taxonomy))}"
         page = _render(runner, sheet, command=command, blind_file=file)
         write_file(path, page)

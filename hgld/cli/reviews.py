@@ -99,7 +99,8 @@ def write_blind_copy(
     if as_page:
         count = write_blind_page(runner, out, seed)
     else:
-        sheet = blind_sheet(runner, seed, hints=not no_hints)
+        with runner.alone():
+            sheet = blind_sheet(runner, seed, hints=not no_hints)
         write_csv(sheet, out, spreadsheet=True)
         count = len(sheet)
     typer.echo(f"{count_text(count, 'value')} to decide in {out}", err=True)

@@ -402,10 +402,10 @@ def _gbif(path: Path) -> Tree:
     accepted = [row for row in rows if _is_accepted(row)]
     here = {row["taxonID"] for row in accepted}
     nodes = []
-    for number, row in enumerate(accepted, 2):
+    for number, row in enumerate(accepted, 1):
         above = row["parentNameUsageID"]
         parent = above if above in here else ""
-        nodes.append(ClassNode(row["taxonID"], parent, _name_of(row), f"taxon {number - 1}"))
+        nodes.append(ClassNode(row["taxonID"], parent, _name_of(row), f"taxon {number}"))
     if len(accepted) < len(rows):
         say(f"{path.name}: {len(rows) - len(accepted):,} taxa are synonyms or doubtful; left out")
     ranks = {row.get("taxonRank", "") for row in accepted}
