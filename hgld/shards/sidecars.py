@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,9 @@ from hgld.shards.classes import Classes
 from hgld.shards.schema import HIERARCHY, RULES, numbered_levels
 from hgld.tasks import say
 from hgld.words import count_text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 DROPPED = "index_dropped.csv"  # samples that `hgld shards index` left out: shard, key, reason
 SIDECARS = (
@@ -77,20 +80,21 @@ def write_sidecars(
     with atomic_path(out / "index.parquet") as temporary:
         facts, splits = _write_index(shards, numbered_levels(len(classes.levels)), temporary)
     write_csv(guard_formulas(classes.table), out / "classes.csv")
-    write_credits(out / "index.parquet", out, spill, memory_gb)
-    write_descriptors(out, facts)
-    manifest = {
-        "levels": list(classes.levels),
-        "splits": splits,
-        "shards": facts,
-        "options": dict(options),
-        "labels_sha256": labels_sha256,
-        "index_sha256": hash_file(out / "index.parquet"),
-    }
-    Json("manifest.json").write(manifest, out / "manifest.json")
-    # Last, since SHA256SUMS covers the manifest, too.
-    write_checksums(out, checksums(out, facts))
-    _report_copies(out / "index.parquet", len(classes.levels), spill, memory_gb)
+    with engine(spill, memory_gb) as tables:
+        write_credits(out / "index.parquet", out, tables)
+        write_descriptors(out, facts)
+        manifest = {
+            "levels": list(classes.levels),
+            "splits": splits,
+            "shards": facts,
+            "options": dict(options),
+            "labels_sha256": labels_sha256,
+            "index_sha256": hash_file(out / "index.parquet"),
+        }
+        Json("manifest.json").write(manifest, out / "manifest.json")
+        # Last, since SHA256SUMS covers the manifest, too.
+        write_checksums(out, checksums(out, facts))
+        _report_copies(out / "index.parquet", len(classes.levels), tables)
 
 
 def _write_index(
@@ -155,20 +159,16 @@ def outdated_files(names: Iterable[str], planned: Collection[str]) -> list[str]:
     return sorted(found, key=lambda name: (name != "manifest.json", name))
 
 
-def write_credits(index: Path, out: Path, spill: Path, memory_gb: float | None = None) -> None:
+def write_credits(index: Path, out: Path, tables: "DuckDBPyConnection") -> None:
     """Write attribution.csv: author and licence of each image in the index, sorted by image.
 
     Args:
         index: the index of the shards.
         out: folder of the new file.
-        spill: folder for temporary tables.
-        memory_gb: memory for sorting; None: a quarter of the machine's.
+        tables: for sorting.
     """
     query = f"SELECT {', '.join(ATTRIBUTION)} FROM rows ORDER BY split, image_id, n"
-    with (
-        engine(spill, memory_gb) as tables,
-        atomic_path(out / "attribution.csv") as temporary,
-    ):
+    with atomic_path(out / "attribution.csv") as temporary:
         tables.register("rows", _number_rows(index))
         batches = tables.sql(query).to_arrow_reader(ROWS)
         # authors and titles come from strangers
@@ -194,7 +194,7 @@ def _number_rows(index: Path) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(pa.schema(fields), batches())
 
 
-def _report_copies(index: Path, levels: int, spill: Path, memory_gb: float | None) -> None:
+def _report_copies(index: Path, levels: int, tables: "DuckDBPyConnection") -> None:
     """Report images with the same bytes in two splits, which leak, or in two classes of a split."""
     table = f"read_parquet({sql_text(str(index))})"
     query = (
@@ -210,9 +210,7 @@ def _report_copies(index: Path, levels: int, spill: Path, memory_gb: float | Non
         "SELECT 'classes', count(*), min(((first[2], split), (last[2], split))) "
         "FROM copies WHERE first[1] < last[1] ORDER BY 1"
     )
-    with engine(spill, memory_gb) as tables:
-        found = tables.sql(query).fetchall()
-    for which, count, pair in found:
+    for which, count, pair in tables.sql(query).fetchall():
         if count:
             (a, split_a), (b, split_b) = pair
             say(

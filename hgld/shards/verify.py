@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import hash_file
+from hgld.artifacts import engine, hash_file
 from hgld.credit import CREDITS, UNKNOWN
 from hgld.errors import InvalidData
 from hgld.shards.files import FileReader
@@ -173,7 +173,8 @@ def _verify_sidecars(folder: Path, manifest: dict[str, Any], index: pd.DataFrame
     """Compare the other sidecars with ones generated from the index, and all with SHA256SUMS."""
     with TemporaryDirectory() as name:
         made = Path(name)
-        write_credits(folder / "index.parquet", made, made / "tables")
+        with engine(made / "tables", None) as tables:
+            write_credits(folder / "index.parquet", made, tables)
         write_descriptors(made, manifest["shards"])
         for file in sorted(path for path in made.iterdir() if path.is_file()):
             if not (folder / file.name).is_file():
