@@ -69,8 +69,8 @@ def show_version(
 for _command in (commands.new, commands.run, commands.status, commands.accept):
     app.command(rich_help_panel="Whole pipelines")(_command)
 add_stage_commands(app, "Stages, in order")
-for _command in (commands.options, commands.doctor):
-    app.command(rich_help_panel="Tools")(_command)
+for _tool in (commands.options, commands.doctor):
+    app.command(rich_help_panel="Tools")(_tool)
 for _group in (evaluations.app, labels.app, reviews.app, shards.app, supercategories.app):
     app.add_typer(_group, rich_help_panel="Tools")
 
