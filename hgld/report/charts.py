@@ -283,7 +283,7 @@ def _plan_icicle(measured: ChartData, model: str, levels: Sequence[str]) -> Iter
         return
     table = confusion_by_class(pairs, levels, measured.queries.names)
     wrong = [sum(shared <= depth for _, shared in pairs) for depth in range(len(levels))]
-    parts = [f"{n:,} at {level}" for level, n in zip(levels, wrong, strict=True)]
+    parts = [f"{n:,} of another {level_noun(one)}" for one, n in zip(levels, wrong, strict=True)]
     finest = level_noun(levels[-1])
     find = verb_text(wrong[-1], "find")
     title = f"Of {len(pairs):,} queries, {wrong[-1]:,} {find} another {finest} first"

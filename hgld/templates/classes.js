@@ -63,7 +63,7 @@
       return line;
     }));
     const amount = found.length === all.length ? "" : `${found.length.toLocaleString("en")} of `;
-    find("[role=status]").textContent = `${amount}${all.length.toLocaleString("en")} ${all.length === 1 ? "class" : "classes"} at ${levels[form.level.value]}`;
+    find("[role=status]").textContent = `${amount}${all.length.toLocaleString("en")} ${all.length === 1 ? "class" : "classes"} of the level “${levels[form.level.value]}”`;
     more.hidden = found.length <= shown;
     more.textContent = `Show ${Math.min(STEP, found.length - shown)} more`;
   };

@@ -223,6 +223,8 @@ def test_titles_say_what_is_to_be_seen(report: Path) -> None:
     assert "6 of 10 queries find another supercategory first" in titles
     assert "60% of the landmark classes are human-made" in titles
     assert "In 3 steps the loss of good went from 1 to 0.33" in titles
+    said = text(parse(report))
+    assert "4 of another kind, 6 of another supercategory, 8 of another landmark" in said
 
 
 def test_a_gallery_of_queries_and_distractors_is_shown_with_the_classes_of_both(

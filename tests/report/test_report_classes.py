@@ -158,5 +158,6 @@ def test_classes_are_searched_and_sorted_with_the_keyboard(
     view.close()
     assert worst_first == [f"Landmark {i}" for i in range(1, 6)]
     assert best_first == worst_first[::-1] and direction == "descending"
-    assert found == ["Landmark 5", "Landmark 4"] and status == "2 of 5 classes at landmark"
+    assert found == ["Landmark 5", "Landmark 4"]
+    assert status == "2 of 5 classes of the level “landmark”"
     assert kinds == ["natural", "human-made"]
