@@ -80,6 +80,7 @@ def shrink_jpeg(data: bytes, short_side: int, quality: int) -> bytes:
                 return data
             changes = describe_changes(is_turned(image), short_side, quality)
             own = image.info.get("comment", b"")
+            own = own.encode() if isinstance(own, str) else own  # a PNG's is text
             upright = upright_rgb(image)
             note = MARK.format(width=upright.width, height=upright.height, changes=changes).encode()
             buffer = io.BytesIO()

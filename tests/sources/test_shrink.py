@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from hgld.artifacts import declared_table
 from hgld.config import Download, FetchOptions, StageContext
@@ -433,6 +434,16 @@ def test_a_sample_of_a_kept_photo_tells_what_was_done_to_it() -> None:
     again = encode_image(shrink_jpeg(photo(0), SIDE, 80), Encoding(16, 90))
     assert (again.width, again.orig_width) == (24, 120)
     assert again.changes.endswith("80, resized to short side 16, JPEG quality 90")
+
+
+def test_a_png_with_a_comment_is_made_smaller_and_keeps_it() -> None:
+    """It stayed as large as it was: of a PNG a comment is text, not bytes."""
+    data, known = io.BytesIO(), PngInfo()
+    known.add_text("comment", "by Ann Mole")
+    Image.new("RGB", (2 * SIDE, 3 * SIDE)).save(data, "PNG", pnginfo=known)
+    small = Image.open(io.BytesIO(shrink_jpeg(data.getvalue(), SIDE, 80)))
+    assert small.format == "JPEG" and min(small.size) == SIDE
+    assert small.info["comment"].endswith(b"\nby Ann Mole")
 
 
 def test_a_photos_own_comment_stays_after_the_note() -> None:
