@@ -328,6 +328,8 @@ def test_the_languages_of_the_card_are_those_of_the_names(tmp_path: Path) -> Non
     named = replace(context(tmp_path), languages=("ru", "pt-br", "pt"))
     out = release_classes(make_run(tmp_path / "work"), named)
     assert card(out)[0]["language"] == ["ru", "pt"]
+    document = json.loads((out / "croissant.json").read_text("utf-8"))
+    assert document["inLanguage"] == ["ru", "pt-br", "pt"]
 
 
 def test_a_name_that_yaml_would_misread_survives(run: MadeRun) -> None:

@@ -98,6 +98,7 @@ SAMPLE_COLUMNS = {
 def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) -> Json:
     """The document of a folder that holds everything else; ``sums`` are hashes by file."""
     options = release.options
+    languages = release.context.languages
     creators = options.creators or release.reviewers or [f"authors of {options.name}"]
     document: Json = {
         "@context": CONTEXT,
@@ -114,7 +115,7 @@ def describe_release(release: Release, folder: Path, sums: Mapping[str, str]) ->
             "hierarchical labels",
             *([] if release.road == "folder" else ["landmarks"]),
         ],
-        "inLanguage": "en",
+        "inLanguage": languages[0] if len(languages) == 1 else list(languages),
         "isLiveDataset": False,
     }
     if release.license:
