@@ -390,12 +390,11 @@ def _published_md5(session: Session, file: RemoteFile, stop: Event) -> str:
                     break
         return head
 
-    text = _retry(ask, file.md5_url, stop).decode("utf-8", "replace")
-    first = next(iter(text.split()), "").lower()
+    head = _retry(ask, file.md5_url, stop)
+    first = next(iter(head.decode("utf-8", "replace").split()), "").lower()
     if not re.fullmatch(r"[0-9a-f]{32}", first):
-        raise InvalidData(
-            f"{file.md5_url}: starts with '{first[:40]}'; expected an MD5 of 32 digits"
-        )
+        what = IS_PAGE if is_web_page(head) else f"starts with '{first[:40]}'"
+        raise InvalidData(f"{file.md5_url}: {what}; expected an MD5 of 32 digits")
     return first
 
 

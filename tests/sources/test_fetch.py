@@ -309,7 +309,7 @@ def test_a_wrong_md5_is_one_line_that_names_the_file(site: Site) -> None:
 def test_an_md5_file_that_holds_none_is_told(site: Site) -> None:
     site.files.data["md5/images_000.txt"] = b"<html>"
     with pytest.raises(
-        InvalidData, match=r"images_000\.txt: starts with '<html>'; expected an MD5"
+        InvalidData, match=r"images_000\.txt: is a web page .*; expected an MD5 of 32"
     ):
         site.fetch()
 
