@@ -15,11 +15,11 @@ CONTROLS = {code: None for code in (*range(32), 0xFFFE, 0xFFFF) if not chr(code)
 INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # soft hyphens, zero-width characters
 NUMBER = re.compile(r"(-?)0*([0-9]+?)(?:\.([0-9]*?)0*)?")  # sign, whole part, fraction
 # a URL up to its password; of a web address, a colon may come before a port, and an @ after the
-# host; a password that is not percent-encoded may hold an @ or a slash, the secret of an object
-# store does hold slashes
+# host; a password that is not percent-encoded may hold an @ and slashes, so that the last @ ends it
+# unless a number of a version follows: me:secret@host/set@2
 PASSWORD = re.compile(
     r"((?:(?P<web>https?)|(?<!http)(?<!https)):/+[^/\s:@]*):(?(web)(?!\d*[/?#]))"
-    r"(?:[^/\s]*|\S*?)@",
+    r"(?:\S*@(?!v?\d+(?![\w.-]))|\S*?@)",
     re.IGNORECASE,
 )
 

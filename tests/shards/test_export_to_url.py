@@ -491,12 +491,14 @@ def test_a_password_in_a_url_reaches_no_output(
 
 
 @pytest.mark.parametrize("scheme", ["s3", "sftp", "http", "https"])
-@pytest.mark.parametrize("secret", ["a/b+c=", "/b", "12/b", "a:b", "p@ss", "p?b#c"])
+@pytest.mark.parametrize("secret", ["a/b+c=", "/b", "12/b", "a:b", "p@ss", "p?b#c", "p@s/w"])
 def test_a_password_of_any_signs_is_masked(scheme: str, secret: str) -> None:
     if scheme.startswith("http") and secret in ("/b", "12/b"):
         return  # a port
     url = f"{scheme}://me:{secret}@host/set@2: no answer"
     assert masked(url) == f"{scheme}://me@host/set@2: no answer"
+    for host in ("host", "host:8000", "10.0.0.1/set", "host.org/set@v2"):
+        assert masked(f"'{scheme}://me:{secret}@{host}'") == f"'{scheme}://me@{host}'"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
