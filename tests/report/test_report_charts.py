@@ -34,6 +34,7 @@ from hgld.report.curve_charts import plan_curves
 from hgld.report.examples import Images, class_paths
 from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
+from hgld.words import verb_text
 from tests.listening import heard
 from tests.made_run import WEIGHTS, MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
@@ -145,7 +146,7 @@ def test_shares_count_classes_and_images(run: MadeRun) -> None:
 
 
 def test_one_query_finds_and_others_find() -> None:
-    assert (charts._find(1), charts._find(0), charts._find(2)) == ("finds", "find", "find")
+    assert [verb_text(number, "find") for number in (1, 0, 2)] == ["finds", "find", "find"]
 
 
 def test_a_class_of_both_id_spaces_is_counted_once_and_its_images_in_both() -> None:
