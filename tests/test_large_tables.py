@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hgld.artifacts import LargeTable, Table, engine, query_csv, read_csv, write_query
 from hgld.artifacts.table_checks import ColumnType
-from hgld.errors import InvalidData
+from hgld.errors import InvalidData, Resumable
 from tests.hearing import Heard, hearing
 
 COLUMNS: dict[str, ColumnType] = {"id": "text", "number": "int"}
@@ -91,6 +91,22 @@ def test_a_large_table_that_is_not_sorted_is_refused(tmp_path: Path) -> None:
     declared = Table("a.parquet", COLUMNS, ("id",))
     with pytest.raises(InvalidData, match="are not sorted by id"):
         declared.write(LargeTable(tmp_path / "large.parquet"), tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", ".a.parquet.tmp"])
+def test_a_full_disk_is_told_with_its_place_and_what_to_do(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).symlink_to("/dev/full")
+    with pytest.raises((OSError, Resumable)) as error, engine(tmp_path, 1) as tables:
+        write_query(tables, "SELECT 'x' AS id, 1 AS number", tmp_path / "a.parquet", COLUMNS)
+    says = f"{tmp_path}: the disk is full; make space and run the same command again"
+    assert says == str(error.value) or error.value.filename == str(tmp_path / "a.parquet")
+
+
+def test_a_disk_without_room_for_a_join_is_not_told_as_a_lack_of_memory(tmp_path: Path) -> None:
+    with pytest.raises(Resumable, match="the disk is full"), engine(tmp_path, 1) as tables:
+        tables.execute("SET memory_limit = '10MB'")
+        tables.execute("SET max_temp_directory_size = '1MB'")
+        tables.execute("CREATE TABLE a AS SELECT md5(range::VARCHAR) FROM range(1000000)")
 
 
 def test_what_a_killed_run_spilled_is_deleted(tmp_path: Path) -> None:

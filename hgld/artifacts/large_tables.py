@@ -8,18 +8,21 @@ a stage returns it as a ``LargeTable``.
 from __future__ import annotations
 
 import csv
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from hgld.artifacts.atomic import named_in_errors
 from hgld.artifacts.csv_files import read_csv, read_header
 from hgld.artifacts.table_checks import ColumnType, pandas_types
-from hgld.errors import HgldError, Resumable, unreadable
+from hgld.errors import DISK_FULL, HgldError, Resumable, unreadable
 from hgld.lazy import lazy_module
 from hgld.stopping import heard_despite_library
 
@@ -52,7 +55,8 @@ class LargeTable:
     @classmethod
     def of(cls, table: pd.DataFrame, path: Path) -> LargeTable:
         """Write a table that is in memory."""
-        table.to_parquet(path, index=False)
+        with named_in_errors(path):
+            table.to_parquet(path, index=False)
         return cls(path)
 
     def read(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -125,7 +129,7 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
 
     Raises:
         HgldError: the limit is too small for a join.
-        Resumable: the disk is full.
+        Resumable: the disk is full, or fails.
     """
     import duckdb
 
@@ -150,12 +154,17 @@ def engine(folder: Path, memory_gb: float | None) -> Iterator[DuckDBPyConnection
         try:
             with heard_despite_library(tables.interrupt):
                 yield tables
-        except duckdb.OutOfMemoryException:
-            raise HgldError(
-                f"a join does not fit into memory_gb = {memory_gb:g}; set a larger memory_gb"
-            ) from None
-        except duckdb.IOException as error:
-            raise Resumable(f"{folder}: {str(error).splitlines()[0]}; make room there") from None
+        except (duckdb.OutOfMemoryException, duckdb.IOException) as error:
+            text = str(error)
+            full = [advice for number, advice in DISK_FULL.items() if os.strerror(number) in text]
+            if "max_temp_directory_size" in text:  # by default nine tenths of the disk's free space
+                full = [DISK_FULL[ENOSPC]]
+            elif isinstance(error, duckdb.OutOfMemoryException):
+                raise HgldError(
+                    f"a join does not fit into memory_gb = {memory_gb:g}; set a larger memory_gb"
+                ) from None
+            what = full[0] if full else f"{text.splitlines()[0]}; correct that"
+            raise Resumable(f"{folder}: {what} and run the same command again") from None
 
 
 def query_csv(
@@ -258,6 +267,7 @@ def write_query(
     ordered = path.with_name(f".{path.name}.tmp")
     tables.execute(f"COPY ({query}) TO {sql_text(str(ordered))} (FORMAT parquet)")
     with (
+        named_in_errors(path),
         parquet.ParquetFile(ordered) as file,
         parquet.ParquetWriter(path, schema, compression="zstd") as writer,
     ):

@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from hgld.artifacts import BOX, LargeTable, columns_of
+from hgld.artifacts import BOX, LargeTable, columns_of, named_in_errors
 from hgld.errors import InvalidData
 from hgld.shards.classes import Classes
 from hgld.shards.shard_plan import (
@@ -135,7 +135,7 @@ def label_in_parts(
     sizes, reasons = Counter[str](), Counter[str]()
     schema = pa.schema([(name, pa.string()) for name in DROPPED])
     columns = ["split", "image_id", "landmark_id", "license", "size_bytes", "path"]
-    with parquet.ParquetWriter(dropped, schema) as writer:
+    with named_in_errors(dropped), parquet.ParquetWriter(dropped, schema) as writer:
         for batch in images.batches(columns, PART):
             rows = batch.to_pandas()
             for image_id in rows.loc[rows["image_id"].isin(list(strange)), "image_id"]:
@@ -190,7 +190,7 @@ def write_plan(
     total = sum(len(plan.order) for plan in plans.values())
     place = np.full(len(labelled.landmarks), -1, np.int32 if total < 1 << 31 else np.int64)
     starts, runs = [0], list[ByteRange]()
-    with path.open("wb") as opened:
+    with named_in_errors(path), path.open("wb") as opened:
         file = _PlanFile(opened)
         for split, plan in plans.items():
             rows = labelled.rows_of(split)[plan.order]

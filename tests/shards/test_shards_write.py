@@ -10,6 +10,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 import webdataset
 from PIL import Image
 
+from hgld.artifacts import LargeTable
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.pipeline.stages import STAGES
 from hgld.shards import (
@@ -528,6 +530,16 @@ def test_a_full_disk_leaves_no_half_shard_and_the_export_goes_on(world: World) -
     assert not [p.name for p in (world.folder / "full").iterdir() if "tar" in p.name]
     world.export("full")
     assert content(world.folder / "full") == content(whole)
+
+
+def test_a_disk_that_is_full_before_the_first_shard_is_told_with_the_file(world: World) -> None:
+    large = replace(world, images=LargeTable.of(world.images, world.folder / "images.parquet"))
+    told = []
+    for images, size in ((world, 100), (large, 100), (large, 3_000)):
+        with limited_file_size(size), pytest.raises(OSError, match="File too large") as error:
+            images.export("full")
+        told.append(Path(error.value.filename).name)
+    assert told == ["images", "dropped", "planned"]
 
 
 def test_a_disk_that_is_full_keeps_the_finished_shards(world: World, tmp_path: Path) -> None:
