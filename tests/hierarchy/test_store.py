@@ -14,6 +14,7 @@ from hgld.hierarchy.scrape.answers import Item, Page, Statement, WikiClass
 from hgld.hierarchy.scrape.route import Redirect
 from hgld.hierarchy.scrape.store import FactStore, open_store
 from tests.listening import heard
+from tests.sources.small_disk import small_disk
 
 ITEM = Item("Q2", 7, (Statement(0, "Q16970", "normal", "{}"),), "Q3")
 
@@ -96,6 +97,16 @@ def test_a_full_disk_is_a_resumable_stop_that_keeps_what_is_there(tmp_path: Path
         store._connection.execute("PRAGMA max_page_count = 100000")
         store.add({"0": Page("Q2")})
         assert store._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("pages", [2, 6, 8, 14])
+def test_a_disk_that_is_full_from_the_start_is_told_as_full(tmp_path: Path, pages: int) -> None:
+    with (
+        small_disk(tmp_path / "disk", pages << 12),
+        pytest.raises(Resumable, match="the disk is full; make space and run the same"),
+        open_store(tmp_path / "disk" / "s", "wiki") as store,
+    ):
+        store.add({f"{i}": Page(detail="x" * 1000) for i in range(100)})
 
 
 def test_every_batch_is_synced_to_the_disk(tmp_path: Path) -> None:

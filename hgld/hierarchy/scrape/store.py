@@ -179,7 +179,10 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         text = single_blanks(str(error))  # it may quote what is damaged
-        what = "the disk is full; make space" if "is full" in text else f"{text}; correct that"
+        # "disk I/O error" also if the index of the log cannot grow: only a full disk prevents that
+        code = getattr(error, "sqlite_errorcode", None)  # errors of Python's module have none
+        full = "is full" in text or code == sqlite3.SQLITE_IOERR_SHMSIZE
+        what = "the disk is full; make space" if full else f"{text}; correct that"
         raise Resumable(
             f"{path}: {what} and run the same command again, finished batches are kept"
         ) from None
