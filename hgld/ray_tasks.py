@@ -405,7 +405,10 @@ def cluster_connection(cluster: str) -> Iterator[Any]:
                 "or auto for the one on this machine"
             ) from None
         except (ConnectionError, OSError) as error:
-            raise HgldError(f"no Ray cluster answers at {cluster} ({error})") from None
+            raise HgldError(
+                f"no Ray cluster answers at {cluster} ({error}); start it (ray start --head), or, "
+                "if it has token authentication, set RAY_AUTH_MODE=token"
+            ) from None
         except RuntimeError as error:  # other versions of Ray or Python
             raise HgldError(f"{cluster}: {single_blanks(str(error))}") from None
     try:

@@ -302,7 +302,8 @@ def _remove_when(path: Path, nodes: Any, node: Any) -> None:
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
     if ray.is_initialized():
         ray.shutdown()
-    with pytest.raises(HgldError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
+    advice = r"start it \(ray start --head\), or, .* token authentication, set RAY_AUTH_MODE=token$"
+    with pytest.raises(HgldError, match=rf"no Ray cluster answers at 127\.0\.0\.1:1 .*; {advice}"):
         map_tasks(abs, [1], "Nothing", cluster="127.0.0.1:1")
 
 
