@@ -49,15 +49,12 @@ def test_machines_share_export_embedding_and_ranking_alone(
 
 
 @pytest.mark.parametrize("images", SIZES)
-def test_the_disk_has_tars_shards_and_embeddings(of: dict[str, float], images: int) -> None:
-    each = of["tars"] + of["shards"] + of["embeddings"]
-    assert estimate_cost(images).disk_bytes == pytest.approx(images * each)
-
-
-@pytest.mark.parametrize("images", SIZES)
-def test_tars_are_moved_once_and_shards_twice(of: dict[str, float], images: int) -> None:
-    each = of["tars"] + of["shards"] + of["shards"]
-    assert estimate_cost(images).moved_bytes == pytest.approx(images * each)
+def test_the_disk_has_all_files_and_shards_are_moved_twice(
+    of: dict[str, float], images: int
+) -> None:
+    found, once = estimate_cost(images), of["tars"] + of["shards"]
+    assert found.disk_bytes == pytest.approx(images * (once + of["embeddings"]))
+    assert found.moved_bytes == pytest.approx(images * (once + of["shards"]))
 
 
 def test_memory_is_that_of_collect_until_the_plan_has_more(of: dict[str, float]) -> None:

@@ -103,17 +103,19 @@ def test_a_damaged_file_of_a_person_is_named_and_left_alone(copy: Path, name: st
     assert path.read_bytes() == DAMAGE
 
 
-def test_without_decisions_the_run_waits_for_review(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("decisions", WaitingForReview, r"review\.csv"),
+        ("taxonomy", MissingInput, r"taxonomy\.csv.*written by a person"),
+    ],
+)
+def test_without_what_a_person_writes_the_run_says_what_to_do(
+    name: str, error: type[HgldError], says: str, copy: Path
+) -> None:
     runner, _ = runner_of(copy)
-    runner.workspace.path("decisions").unlink()
-    with pytest.raises(WaitingForReview, match=r"review\.csv"):
-        runner.run()
-
-
-def test_without_a_taxonomy_the_run_says_what_to_write(copy: Path) -> None:
-    runner, _ = runner_of(copy)
-    runner.workspace.path("taxonomy").unlink()
-    with pytest.raises(MissingInput, match=r"taxonomy\.csv.*written by a person"):
+    runner.workspace.path(name).unlink()
+    with pytest.raises(error, match=says):
         runner.run()
 
 

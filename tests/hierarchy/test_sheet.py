@@ -552,17 +552,13 @@ def test_a_sheet_without_keys_decides_values_without_id_by_their_label(tmp_path:
     assert "column key: found 'chapel'" in faults(tmp_path, f"{header}\ndrop,,,,chapel\n")[1]
 
 
-def test_two_sheets_that_say_two_things_of_a_value_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "value"), [("key", "Q1"), ("instance_of", "'=odd")])
+def test_two_sheets_that_say_two_things_of_a_value_are_told(
+    column: str, value: str, tmp_path: Path
+) -> None:
     for name, decision in (("a.csv", "keep,church"), ("b.csv", "drop,")):
-        (tmp_path / name).write_text(f"{HEADER}\n{decision},,,Q1\n")
-    with pytest.raises(InvalidData, match=r"b\.csv: 1 fault, .*\n.*the other sheet says of this"):
-        apply_paths([tmp_path / "a.csv", tmp_path / "b.csv"])
-
-
-def test_two_sheets_without_keys_that_say_two_things_are_told(tmp_path: Path) -> None:
-    header = "decision,supercategory,kind,note,instance_of"
-    for name, decision in (("a.csv", "keep,church"), ("b.csv", "drop,")):
-        (tmp_path / name).write_text(f"{header}\n{decision},,,'=odd\n")
+        text = f"decision,supercategory,kind,note,{column}\n{decision},,,{value}\n"
+        (tmp_path / name).write_text(text)
     with pytest.raises(InvalidData, match=r"b\.csv: 1 fault, .*\n.*the other sheet says of this"):
         apply_paths([tmp_path / "a.csv", tmp_path / "b.csv"])
 

@@ -39,18 +39,20 @@ def test_the_whole_photo_unless_told_otherwise() -> None:
     assert left < 0.02 and right > 0.98
 
 
-def test_sop_is_evaluated_on_the_centre_of_a_square() -> None:
-    config = replace(CONFIG, eval_resize=(256, 256), eval_crop=224)
-    picture = evaluation_transform(config)(ramp(400, 100))
+@pytest.mark.parametrize(
+    ("resize", "size", "columns"),
+    [
+        ((256, 256), (400, 100), (16 / 256, 1 - 16 / 256)),  # as of SOP
+        (256, (512, 256), (144 / 512, 368 / 512)),  # the short side, as of iNaturalist
+    ],
+)
+def test_the_centre_of_a_resized_photo_is_evaluated(
+    resize: int | tuple[int, int], size: tuple[int, int], columns: tuple[float, float]
+) -> None:
+    config = replace(CONFIG, eval_resize=resize, eval_crop=224)
+    picture = evaluation_transform(config)(ramp(*size))
     assert picture.shape == (3, 224, 224)
-    assert span(picture) == pytest.approx((16 / 256, 1 - 16 / 256), abs=0.01)
-
-
-def test_inaturalist_is_evaluated_on_the_centre_of_the_short_side() -> None:
-    config = replace(CONFIG, eval_resize=256, eval_crop=224)
-    picture = evaluation_transform(config)(ramp(512, 256))
-    assert picture.shape == (3, 224, 224)  # of 512 x 256: columns 144 to 368
-    assert span(picture) == pytest.approx((144 / 512, 368 / 512), abs=0.01)
+    assert span(picture) == pytest.approx(columns, abs=0.01)
 
 
 def test_a_photo_may_be_shown_whole_and_unflipped_in_training() -> None:

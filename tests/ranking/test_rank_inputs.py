@@ -82,17 +82,11 @@ def test_the_third_argument_of_csl_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_torch_func_grad_gives_the_gradient_of_backward(name) -> None:
+def test_torch_func_gives_the_gradient_of_backward(name) -> None:
     module, embeddings = MODULES[name](), EMBEDDINGS.clone().requires_grad_()
     module(embeddings, PATHS).backward()
     found = torch.func.grad(lambda given: module(given, PATHS))(EMBEDDINGS)
     torch.testing.assert_close(found, embeddings.grad, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_torch_func_jacrev_gives_the_gradient_of_backward(name) -> None:
-    module, embeddings = MODULES[name](), EMBEDDINGS.clone().requires_grad_()
-    module(embeddings, PATHS).backward()
     found = torch.func.jacrev(lambda given: module(given, PATHS))(EMBEDDINGS)
     torch.testing.assert_close(found, embeddings.grad)
 

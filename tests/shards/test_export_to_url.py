@@ -128,18 +128,14 @@ def test_a_damaged_note_of_the_url_is_one_line(world: World) -> None:
         verify_shards(folder)
 
 
-def test_tars_of_others_are_refused(world: World, bucket: Bucket) -> None:
-    RemoteFolder(bucket.url).write("train-000000.tar", b"mine")
-    with pytest.raises(InvalidData, match=f"^{bucket.url}/train-000000.tar: hgld export did not"):
+@pytest.mark.parametrize("name", ["train-000000.tar", "classes.csv"])
+def test_files_of_others_with_names_of_an_export_are_refused(
+    name: str, world: World, bucket: Bucket
+) -> None:
+    RemoteFolder(bucket.url).write(name, b"mine")
+    with pytest.raises(InvalidData, match=f"^{bucket.url}/{name}: hgld export did not"):
         export(world, bucket.url)
-    assert content(bucket.url) == {"train-000000.tar": b"mine"}
-
-
-def test_files_of_others_with_names_of_sidecars_are_refused(world: World, bucket: Bucket) -> None:
-    RemoteFolder(bucket.url).write("classes.csv", b"mine")
-    with pytest.raises(InvalidData, match=f"^{bucket.url}/classes.csv: hgld export did not"):
-        export(world, bucket.url)
-    assert content(bucket.url) == {"classes.csv": b"mine"}
+    assert content(bucket.url) == {name: b"mine"}
 
 
 def test_shards_of_another_work_folder_are_not_replaced(world: World, bucket: Bucket) -> None:
