@@ -22,7 +22,7 @@ from hgld.ray_tasks import Reserve
 from hgld.tasks import map_tasks
 from tests.evaluate.test_rank_tasks import make_sides, written
 from tests.evaluate.test_spread import embed, make_model
-from tests.made_shards import make_shards
+from tests.made_shards import make_shards, visible
 from tests.on_ray import Reverse, die_twice, gpu, granted, reverse, wait
 from tests.shards.shard_world import World, make_world
 from tests.two_nodes import descendants
@@ -65,7 +65,7 @@ def test_a_cluster_of_two_nodes_writes_the_same_bytes(cluster: str, tmp_path: Pa
     place = {"path": "empty.jpg", "offset": 0, "size_bytes": 0}
     world.images.loc[world.images.index[0], list(place)] = [*place.values()]
     (one, lost), (two, also_lost) = world.export("one"), world.export("two", ray=cluster)
-    assert _content(one) == _content(two)
+    assert visible(one) == visible(two)
     assert [*lost["reason"]] == ["undecodable"] and lost.equals(also_lost)
 
 
@@ -80,7 +80,7 @@ def test_an_export_whose_worker_is_killed_ends_with_the_same_bytes(
     two, _ = world.export("two", shard_megabytes=0.02, ray=cluster)
     killer.join()
     assert len(killed) == 1
-    assert _content(one) == _content(two)
+    assert visible(one) == visible(two)
 
 
 def _kill_a_writer(out: Path, killed: list[int]) -> None:
@@ -319,11 +319,7 @@ def test_an_export_that_its_cluster_cannot_write_removes_no_shard(tmp_path: Path
     if ray.is_initialized():
         ray.shutdown()
     world = make_world(tmp_path, [5, 17])
-    before = _content(world.export("out")[0])
+    before = visible(world.export("out")[0])
     with pytest.raises(HgldError, match=r"^no Ray cluster answers at 127\.0\.0\.1:1 "):
         world.export("out", shard_megabytes=0.03, ray="127.0.0.1:1")
-    assert _content(tmp_path / "out") == before
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in folder.iterdir() if not p.name.startswith(".")}
+    assert visible(tmp_path / "out") == before

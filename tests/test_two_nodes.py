@@ -15,7 +15,7 @@ from hgld.shards.location import LOCATION
 from hgld.tasks import map_tasks
 from tests.evaluate.test_rank_tasks import make_sides, written
 from tests.evaluate.test_spread import embed, make_model
-from tests.made_shards import make_shards
+from tests.made_shards import make_shards, visible
 from tests.object_store import make_bucket, reach, serve_s3
 from tests.on_ray import look
 from tests.shards.shard_world import make_world
@@ -47,7 +47,7 @@ def test_the_node_has_other_folders(cluster: str, tmp_path: Path) -> None:
 def test_it_writes_the_same_shards(cluster: str, tmp_path: Path) -> None:
     world = make_world(tmp_path, [5, 17, 20, 33])
     one, two = world.export("one")[0], world.export("two", ray=cluster)[0]
-    assert content(one) == content(two)
+    assert visible(one) == visible(two)
     made = [path.stat().st_mtime_ns for path in sorted(two.glob("*.tar"))]
     world.export("two")  # at home, all is found as it was made
     assert [path.stat().st_mtime_ns for path in sorted(two.glob("*.tar"))] == made
@@ -98,10 +98,5 @@ def test_it_resizes_the_same_photos(cluster: str, tmp_path: Path) -> None:
             source = SourceOptions(folder=folder)
             context = StageContext("2026-01-01", tmp_path / f"{name}-state", source, tmp_path)
             Site(url, files, context).fetch(ray=where)
-    assert content(tmp_path / "here") == content(tmp_path / "there")
+    assert visible(tmp_path / "here") == visible(tmp_path / "there")
     assert len(list((tmp_path / "there").glob("*.kept.tar"))) == len(PHOTOS)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    """The files of a folder; without what is hidden."""
-    return {p.name: p.read_bytes() for p in folder.iterdir() if not p.name.startswith(".")}

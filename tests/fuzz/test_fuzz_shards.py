@@ -6,9 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import pandas as pd
-import torch
 
 from hgld.artifacts import hash_file
 from hgld.errors import HgldError, InvalidData
@@ -27,7 +25,7 @@ from hgld.shards.schema import index_columns
 from hgld.shards.shard import copy_samples
 from hgld.shards.sidecars import checksums, write_checksums
 from tests.fuzz.driver import fuzz
-from tests.shards.shard_world import make_world
+from tests.shards.shard_world import make_world, pixels
 
 TOKENS = [b'"../secret.tar"', b'"/etc/passwd"', b"null", b"[]", b"{}", b'"\\ud800"', b'"a\\u0000b"']
 TOKENS += [b"-1", b"1e400", b"true", b'"train"', b'"index"', b'"level_1"', b'"level_9"', b"[[[["]
@@ -61,7 +59,7 @@ def use(shards: Path) -> None:
         lambda: [read_sample(shards, key) for key in rows["key"].head(2)],
         lambda: verify_each(shards),
         lambda: [
-            next(iter(BatchLoader(shards, rows, to_tensor, options, seed=0, reader=reader)))
+            next(iter(BatchLoader(shards, rows, pixels, options, seed=0, reader=reader)))
             for reader in ("indexed", "stream")  # type: ignore[arg-type]
         ],
         lambda: copy_with_sidecars(shards, rows),
@@ -85,10 +83,6 @@ def verify_each(shards: Path) -> None:
         assert all(isinstance(fault, str) for fault in faults), faults
         assert len(str(error).splitlines()) == len(faults), faults
         raise InvalidData(faults[0]) from error
-
-
-def to_tensor(image: object) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(image).copy())
 
 
 def copy_with_sidecars(shards: Path, rows: pd.DataFrame) -> None:

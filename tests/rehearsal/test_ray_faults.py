@@ -16,9 +16,9 @@ import pytest
 from hgld.errors import Resumable
 from hgld.storage import RemoteFolder
 from hgld.tasks import map_tasks
+from tests.made_shards import visible
 from tests.object_store import free_port, make_bucket, reach, serve_s3
 from tests.shards.shard_world import World, make_world
-from tests.test_two_nodes import content
 from tests.two_nodes import driver_address, two_nodes
 
 ray = pytest.importorskip("ray") if not os.environ.get("CI") else __import__("ray")
@@ -66,7 +66,7 @@ def test_a_node_that_dies_and_comes_back_changes_no_byte(world: World) -> None:
         finally:
             killer.join()
             ray.shutdown()
-    assert content(one) == content(two)
+    assert visible(one) == visible(two)
 
 
 def test_a_driver_that_dies_goes_on_where_it_was(world: World, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_driver_that_dies_goes_on_where_it_was(world: World, tmp_path: Path) -
             two, _ = again.export("two", **SMALL, ray=nodes.address)
         finally:
             ray.shutdown()
-    assert content(one) == content(two)
+    assert visible(one) == visible(two)
     again_written = [path for path, time_ns in kept.items() if path.stat().st_mtime_ns != time_ns]
     assert len(again_written) <= 1  # the kill may come between a shard and its marker
 
@@ -128,7 +128,7 @@ def test_ten_kills_of_node_driver_and_object_store_change_no_byte(
         subprocess.run(command, env=environment, check=True)
         there = RemoteFolder("s3://rehearsal/set")
         names = [name for name in there.list() if not name.startswith(".")]
-        assert {name: there.read(name) for name in names} == content(one)
+        assert {name: there.read(name) for name in names} == visible(one)
 
 
 def test_a_node_without_memory_is_one_line() -> None:

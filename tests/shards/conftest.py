@@ -3,8 +3,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
+import pandas as pd
 import pytest
 
+from hgld.shards import read_index
 from tests.object_store import Bucket, Proxy, proxy_to
 from tests.shards.shard_world import World, make_world
 
@@ -35,6 +37,11 @@ def shards(exported: World, world: World) -> Path:
     for name in ("shards", "shards-state"):
         shutil.copytree(exported.folder / name, world.folder / name)
     return world.folder / "shards"
+
+
+@pytest.fixture
+def rows(shards: Path) -> pd.DataFrame:
+    return read_index(shards).query("split == 'train'").reset_index(drop=True)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
 
 from hgld.artifacts import hash_file
@@ -26,6 +27,16 @@ def draw(number: int, size: tuple[int, int] = (20, 15), form: str = "JPEG") -> b
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, form)
     return buffer.getvalue()
+
+
+def pixels(image: Image.Image) -> torch.Tensor:
+    """A photo as it is stored: rows, columns, channels."""
+    return torch.from_numpy(np.asarray(image).copy())
+
+
+def to_tensor(image: Image.Image) -> torch.Tensor:
+    """A photo as a network takes it: channels, rows, columns."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 @dataclass

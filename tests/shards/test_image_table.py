@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 
 from hgld.errors import HgldError, InvalidData, Resumable
 from hgld.shards import (
@@ -22,15 +21,11 @@ from hgld.shards import (
     read_index,
 )
 from hgld.shards.schema import IMAGE_CRC32, PLACES
-from tests.shards.shard_world import World, put_index
+from tests.shards.shard_world import World, put_index, to_tensor
 
 LEVELS = ["level_1", "level_2", "level_3"]
 COLUMNS = ["key", "shard", "split", "run", *PLACES, IMAGE_CRC32, *LEVELS]
 ARRAYS = ("shards", "places", "labels", "crc32", "runs")
-
-
-def to_tensor(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import boto3
 import fsspec
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset
 
 from hgld.cli import app, guarded
@@ -30,7 +28,7 @@ from hgld.shards.cache import cache_folder, evict
 from hgld.shards.read import ShardImages
 from hgld.storage import RemoteFolder, read_ahead
 from tests.object_store import Bucket, Fault, Proxy, Request, is_clean, proxy_to
-from tests.shards.shard_world import make_world
+from tests.shards.shard_world import make_world, pixels
 from tests.shards.test_shards_load import noisy, same, walk
 from tests.sources.small_disk import small_disk
 
@@ -43,11 +41,6 @@ IN_SHARDS = replace(RANDOM, order="shards", lanes=1)
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("far"), [3, 4, 5, 9, 17]).export()[0]
-
-
-@pytest.fixture(scope="module")
-def rows(shards: Path) -> pd.DataFrame:
-    return read_index(shards).query("split == 'train'").reset_index(drop=True)
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +56,6 @@ def url(bucket: Bucket, shards: Path) -> str:
     for path in shards.iterdir():
         there.upload(path, path.name)
     return there.url
-
-
-def plain(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(image).copy())
 
 
 @pytest.mark.filterwarnings("ignore:every byte of the shards is read")
@@ -89,7 +78,7 @@ def test_index_images_and_sidecars_are_read_from_there(
     assert read_manifest(url) == read_manifest(shards)
     assert read_image(url, rows.iloc[3]) == read_image(shards, rows.iloc[3])
     near, far = (
-        [images for images, *_ in ImageLoader(at, rows, plain, batch_size=7)]
+        [images for images, *_ in ImageLoader(at, rows, pixels, batch_size=7)]
         for at in (shards, url)
     )
     assert all(map(torch.equal, near, far))
@@ -149,7 +138,7 @@ def test_a_range_that_arrives_damaged_is_requested_again(
 def test_a_range_that_changes_on_the_disk_after_its_check_is_fetched_again(
     rows: pd.DataFrame, url: str, cache: Path
 ) -> None:
-    images = ShardImages(url, rows, plain)
+    images = ShardImages(url, rows, pixels)
     right = [images.load(n) for n in range(len(rows))]
     for path in cache.rglob("*-*"):
         path.write_bytes(bytes(path.stat().st_size))
@@ -250,7 +239,7 @@ def test_an_object_replaced_by_one_of_its_size_is_noticed_without_crcs(
 ) -> None:
     monkeypatch.setattr("hgld.shards.read.FETCHED_TOGETHER", 10_000)
     unchecked = rows.drop(columns="image_crc32")
-    images = ShardImages(url, unchecked, plain)
+    images = ShardImages(url, unchecked, pixels)
     loader = BatchLoader(url, unchecked, noisy, IN_SHARDS, seed=3, reader=reader, workers=workers)  # type: ignore[arg-type]
     list(images.iterate([0]))
     kept = sorted(cache.rglob("*-*"))
@@ -324,8 +313,8 @@ def test_processes_that_miss_the_same_ranges_request_each_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hgld.shards.read.FETCHED_TOGETHER", 10_000)
-    near = {n: bytes(j) for n, j in ShardImages(shards, rows, plain).iterate(range(len(rows)))}
-    images = ShardImages(url, rows, plain)
+    near = {n: bytes(j) for n, j in ShardImages(shards, rows, pixels).iterate(range(len(rows)))}
+    images = ShardImages(url, rows, pixels)
     proxy.delay_s = 0.2
     found = list(DataLoader(_Everything(images), batch_size=None, num_workers=2))
     kept = list(cache.rglob("*-*"))
@@ -427,15 +416,18 @@ def test_a_place_that_is_not_there_is_one_line(
     assert found.startswith(f"hgld: {says}") and found.count("\n") == 1
 
 
-def test_a_head_that_is_refused_names_both_causes(url: str, proxy: Proxy) -> None:
-    proxy.fault = lambda request: Fault(400) if request.method == "HEAD" else None
-    with pytest.raises(Resumable, match=r"have expired, or are for another region; .* AWS_DEFAULT"):
-        RemoteFolder(url).stat("index.parquet")
-
-
-def test_a_head_that_is_forbidden_names_all_causes(url: str, proxy: Proxy) -> None:
-    proxy.fault = lambda request: Fault(403) if request.method == "HEAD" else None
-    with pytest.raises(HgldError, match=r"not allowed \(.* key or clock is wrong\)"):
+@pytest.mark.parametrize(
+    ("status", "error", "causes"),
+    [
+        (400, Resumable, r"have expired, or are for another region; .* AWS_DEFAULT"),
+        (403, HgldError, r"not allowed \(.* key or clock is wrong\)"),
+    ],
+)
+def test_a_head_that_is_refused_names_all_causes(
+    status: int, error: type[HgldError], causes: str, url: str, proxy: Proxy
+) -> None:
+    proxy.fault = lambda request: Fault(status) if request.method == "HEAD" else None
+    with pytest.raises(error, match=causes):
         RemoteFolder(url).stat("index.parquet")
 
 

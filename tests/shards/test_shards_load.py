@@ -68,11 +68,6 @@ def shards(world: World) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(shards: Path) -> pd.DataFrame:
-    return read_index(shards).query("split == 'train'").reset_index(drop=True)
-
-
-@pytest.fixture(scope="module")
 def url(shards: Path) -> Iterator[str]:
     with serving(shards) as url:
         yield url

@@ -10,11 +10,7 @@ from torch.utils.data import DataLoader
 
 from hgld.errors import InvalidData
 from hgld.shards import Samples, ShardImages, read_image, read_index
-from tests.shards.shard_world import World
-
-
-def to_tensor(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+from tests.shards.shard_world import World, to_tensor
 
 
 def test_an_item_is_the_image_its_labels_and_its_row(shards: Path, world: World) -> None:

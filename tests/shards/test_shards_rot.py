@@ -3,40 +3,28 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor
 
 from hgld.errors import InvalidData
-from hgld.shards import BatchLoader, BatchOptions, ImageLoader, ShardImages, read_index, read_sample
+from hgld.shards import BatchLoader, BatchOptions, ImageLoader, ShardImages, read_sample
 from hgld.shards.files import read_image
 from hgld.shards.shard import copy_samples
-from tests.shards.shard_world import rot
+from tests.shards.shard_world import pixels, rot
 
 OPTIONS = BatchOptions(4, 2, order="shards")
 
 
-def tensor(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.asarray(image).copy())
-
-
-@pytest.fixture
-def rows(shards: Path) -> pd.DataFrame:
-    return read_index(shards).query("split == 'train'").reset_index(drop=True)
-
-
 READERS: dict[str, Callable[[Path, pd.DataFrame, int], object]] = {
-    "item": lambda shards, rows, n: ShardImages(shards, rows, tensor)[n],
-    "plain": lambda shards, rows, n: list(ImageLoader(shards, rows, tensor, batch_size=1)),
+    "item": lambda shards, rows, n: ShardImages(shards, rows, pixels)[n],
+    "plain": lambda shards, rows, n: list(ImageLoader(shards, rows, pixels, batch_size=1)),
     "image": lambda shards, rows, n: read_image(shards, rows.iloc[n]),
     "cat": lambda shards, rows, n: read_sample(shards, rows["key"][n]),
     "copy": lambda shards, rows, n: copy_samples(shards, rows, shards / "copy"),
-    "indexed": lambda shards, rows, n: list(BatchLoader(shards, rows, tensor, OPTIONS, seed=0)),
+    "indexed": lambda shards, rows, n: list(BatchLoader(shards, rows, pixels, OPTIONS, seed=0)),
     "stream": lambda shards, rows, n: list(
-        BatchLoader(shards, rows, tensor, OPTIONS, seed=0, reader="stream")
+        BatchLoader(shards, rows, pixels, OPTIONS, seed=0, reader="stream")
     ),
 }
 
@@ -45,7 +33,7 @@ READERS: dict[str, Callable[[Path, pd.DataFrame, int], object]] = {
 def test_every_reader_names_the_image_whose_bytes_changed(
     shards: Path, rows: pd.DataFrame, reader: str
 ) -> None:
-    number = int(next(iter(BatchLoader(shards, rows, tensor, OPTIONS, seed=0)))[2][3])
+    number = int(next(iter(BatchLoader(shards, rows, pixels, OPTIONS, seed=0)))[2][3])
     rot(shards, rows.iloc[number])
     shard, key = rows["shard"][number], rows["key"][number]
     says = "changed .*damaged or was replaced since its index was read"
@@ -57,10 +45,10 @@ def test_every_reader_names_the_image_whose_bytes_changed(
 def test_within_the_budget_another_image_takes_the_place_of_a_changed_one(
     shards: Path, rows: pd.DataFrame, reader: str
 ) -> None:
-    number = int(next(iter(BatchLoader(shards, rows, tensor, OPTIONS, seed=0)))[2][3])
+    number = int(next(iter(BatchLoader(shards, rows, pixels, OPTIONS, seed=0)))[2][3])
     rot(shards, rows.iloc[number])
     loader = BatchLoader(
-        *(shards, rows, tensor, OPTIONS),
+        *(shards, rows, pixels, OPTIONS),
         seed=0,
         reader=reader,
         undecodable_budget=1,  # type: ignore[arg-type]
@@ -73,5 +61,5 @@ def test_within_the_budget_another_image_takes_the_place_of_a_changed_one(
 def test_rows_without_checksums_are_read_as_before(shards: Path, rows: pd.DataFrame) -> None:
     rot(shards, rows.iloc[0])
     old = rows.drop(columns="image_crc32")
-    assert len(list(ImageLoader(shards, old, tensor, batch_size=1))) == len(rows)
-    assert list(BatchLoader(shards, old, tensor, OPTIONS, seed=0, reader="stream"))
+    assert len(list(ImageLoader(shards, old, pixels, batch_size=1))) == len(rows)
+    assert list(BatchLoader(shards, old, pixels, OPTIONS, seed=0, reader="stream"))
