@@ -110,7 +110,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     images = _images(taken, judged[is_taken], levels[-1])
     # First: if images are missing, it is why there are too few classes to hold out some.
     why = ("not in csv", f"no row in {file}") if file else ("hidden", "a dot begins its name")
-    unlisted = drop_unlisted(source, set(rows["path"]), IMAGE_ENDINGS, *why)
+    unlisted = drop_unlisted(source, set(rows["path"]), *why)
     judged = _hint_at_twins(judged, unlisted["path"])
     missing = judged[judged["reason"] == "not in folder"]
     report_missing(missing["path"].set_axis(missing["detail"]), len(rows), source)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from hgld.artifacts import ITEM_IDS, SPACE_OF_SPLIT, columns_of, list_tree
 from hgld.credit import CREDITS, UNKNOWN
-from hgld.images import UNREAD_ENDINGS
+from hgld.images import IMAGE_ENDINGS, UNREAD_ENDINGS
 from hgld.tasks import say
 from hgld.words import count_text
 
@@ -74,15 +74,12 @@ def several_parents(rows: pd.DataFrame, levels: Sequence[str]) -> Iterator[tuple
             )
 
 
-def drop_unlisted(
-    source: Path, listed: Collection[str], endings: Collection[str], reason: str, detail: str
-) -> pd.DataFrame:
+def drop_unlisted(source: Path, listed: Collection[str], reason: str, detail: str) -> pd.DataFrame:
     """List the files of a source folder that its list of images lacks: path, split, reason, detail.
 
     Args:
         source: the folder.
         listed: paths of the listed images, relative to the folder.
-        endings: suffixes of image files.
         reason: for an image file that is not listed.
         detail: likewise.
 
@@ -94,7 +91,7 @@ def drop_unlisted(
     tree = list_tree(source)
     unread = report_unread(source, (path for path in tree.files if path.name[0] != "."))
     rows = [
-        *((path, reason, detail) for path in tree.files if path.suffix.lower() in endings),
+        *((path, reason, detail) for path in tree.files if path.suffix.lower() in IMAGE_ENDINGS),
         *((path, "unknown format", "convert it to JPEG") for path in unread),
         *((path, "not a file", why) for path, why in tree.passed_over.items()),
     ]

@@ -16,7 +16,6 @@ import pandas as pd
 from hgld.artifacts import BOX, SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
 from hgld.config import CollectOptions, LabelOptions, SourceOptions, StageContext
 from hgld.errors import UsageError
-from hgld.images import IMAGE_ENDINGS
 from hgld.sources.exclusion import leave_out
 from hgld.sources.listing import CLASS, Listing
 from hgld.sources.native import (
@@ -97,7 +96,7 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
     taken = rows[rows["reason"] == ""]
     lists = rows.loc[rows["file"] != rows["path"], "file"].unique()  # a tar is its own list
     unlisted = drop_unlisted(
-        source, set(rows["path"]), IMAGE_ENDINGS, "not in list", f"no line in {', '.join(lists)}"
+        source, set(rows["path"]), "not in list", f"no line in {', '.join(lists)}"
     )
     unlisted = unlisted.rename(columns={"path": "image_id"})
     dropped = pd.concat([rows[rows["reason"] != ""], unlisted])
