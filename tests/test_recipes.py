@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from tests.sources.native_sets import (
     write_vehicle_id,
     write_vggface2,
 )
+from tests.train.conftest import one_thread  # noqa: F401  the fixture
 from tests.warm import hgld
 
 Load = Callable[[str, list[str]], tuple[Pipeline, TrainingData]]
@@ -97,14 +98,6 @@ LIST = tomllib.loads(Path("pipelines/papers/tables.toml").read_text("utf-8"))
 TABLES = LIST["table"]
 EPOCHS = {name: recipe for recipe in LIST["epochs"] for name in recipe["pipelines"]}
 BATCH = ("train.classes_per_batch=", "train.images_per_class=")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from tests.mediawiki.wiki import install, require_mediawiki
-
-
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty wiki, installed once."""
-    require_mediawiki()
-    return install(tmp_path_factory.mktemp("mediawiki") / "template")
+from tests.mediawiki.conftest import template  # noqa: F401  the fixture
 
 
 @pytest.fixture
