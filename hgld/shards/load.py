@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import chain, groupby
 from math import comb
 from multiprocessing.process import BaseProcess
-from multiprocessing.util import get_temp_dir
+from multiprocessing.util import _exit_function, get_temp_dir  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -589,6 +589,9 @@ def _begin_worker(_: int) -> None:
     """
     ignore_requests()
     atexit.register(os._exit, 0)
+    # Called before it, to wait for a thread that passes on the last item, and that holds a lock of
+    # all workers: from Python 3.13 on, forked processes call what is registered here, too.
+    atexit.register(_exit_function)
 
 
 def _as_it_is(found: Any) -> Any:

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +29,7 @@ import webdataset
 from torch.utils.data import DataLoader
 
 from hgld.errors import HgldError, InvalidData, MissingInput, Resumable, UsageError
-from hgld.shards import index_shards, read_index, read_manifest, verify_shards
+from hgld.shards import index_shards, load, read_index, read_manifest, verify_shards
 from hgld.shards.batches import plan_epoch
 from hgld.shards.files import SequentialFile
 from hgld.shards.load import BatchLoader, ImageLoader
@@ -819,6 +820,24 @@ def test_a_class_of_which_nothing_can_be_decoded_stops(copied: Path, rows: pd.Da
         harm(copied, rows, row)
     with pytest.raises(InvalidData, match="no image of its class can be decoded"):
         first_batch(copied, rows, undecodable_budget=99)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_a_worker_ends_when_its_last_item_is_passed_on(start) -> None:
+    context = get_context(start)
+    queue = context.Queue()
+    worker = context.Process(target=put_last, args=(queue, 10_000_000))
+    worker.start()
+    assert len(queue.get(timeout=60)) == 10_000_000
+    worker.join()
+    assert worker.exitcode == 0
+    assert queue._wlock.acquire(timeout=60)  # no other worker could pass an item on
+
+
+def put_last(queue: Any, size: int) -> None:
+    load._begin_worker(0)
+    queue.put(bytes(size))
 
 
 @pytest.mark.slow
