@@ -167,7 +167,9 @@ def progress_text(done: int, total: int | None, seconds: float = 0.0, before: in
         >>> progress_text(3, 4, 90.0, before=2)
         '75 % (3 of 4), 1 min 30 s each, about 1 min 30 s left'
     """
-    text = f"{100 * done // total} % ({done:,} of {total:,})" if total else f"{done:,} done"
+    text = f"{done:,} done"
+    if total:  # rounded down: 100 % is the end
+        text = f"{share_text(100 * done // total / 100)} ({done:,} of {total:,})"
     if done <= before or not seconds:
         return text
     rate = (done - before) / seconds
@@ -176,14 +178,24 @@ def progress_text(done: int, total: int | None, seconds: float = 0.0, before: in
     return f"{text}, {pace}{left}"
 
 
-def percent_text(value: float | None, unknown: str = "–") -> str:
-    """Return a share in percent.
+def percent_text(value: float | None, unknown: str = "–", digits: int = 1) -> str:
+    """Return a share in percent, as tables have it: without the sign.
 
     Example:
         >>> percent_text(0.5), percent_text(None), percent_text(float("nan"), "-")
         ('50.0', '–', '-')
     """
-    return unknown if value is None or math.isnan(value) else f"{100 * value:z.1f}"
+    return unknown if value is None or math.isnan(value) else f"{100 * value:z.{digits}f}"
+
+
+def share_text(share: float, digits: int = 0) -> str:
+    """Return a share in percent with its sign, as sentences have it.
+
+    Example:
+        >>> share_text(0.5), share_text(0.9375, digits=1)
+        ('50 %', '93.8 %')
+    """
+    return f"{percent_text(share, digits=digits)} %"
 
 
 def size_text(size_bytes: float) -> str:

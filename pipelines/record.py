@@ -24,6 +24,7 @@ from hgld.config import load_pipeline
 from hgld.figures import LIGHT, Drawing, add_axes, add_legend, open_figure
 from hgld.pipeline.cost import QUERIES
 from hgld.report.metrics_table import inverted_queries
+from hgld.words import share_text
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "pipelines" / "results"
@@ -270,7 +271,7 @@ def agreement_text(path: Path) -> str:
     """How far the two annotators agree, as a table."""
     found = json.loads(path.read_text("utf-8"))
     rows = [
-        f"| {m['of']}, by {m['by']} | {m['agreement']:.1%} | {m['kappa']:.3f} | "
+        f"| {m['of']}, by {m['by']} | {share_text(m['agreement'], 1)} | {m['kappa']:.3f} | "
         f"{m['low']:.3f} to {m['high']:.3f} |"
         for m in found["measures"]
     ]

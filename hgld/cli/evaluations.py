@@ -455,7 +455,7 @@ def _write_comparison(
     first = [side.of_model(name) for side, name in zip(sides, pair, strict=True)]
     protocol = sides[0].protocol
     about = _shared(found, protocol["query"])
-    about += f"; 95% intervals of the difference over {found.drawn}"
+    about += f"; 95 % intervals of the difference over {found.drawn}"
     if found.seeds > 1:
         about += (
             f" and {found.seeds} seeds, of which the photos show the first; t and p are of the "

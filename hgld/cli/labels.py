@@ -25,7 +25,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, print_rows, progress, require_other, write_sheets
 from hgld.errors import InvalidData, MissingInput, UsageError
-from hgld.words import columns_of, nearest, padded, plural_text, some_of
+from hgld.words import columns_of, nearest, padded, plural_text, share_text, some_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -352,7 +352,7 @@ def _counts(found: "LabelComparison") -> Iterable[tuple[str, str]]:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} ({part / whole:.1%})" if whole else "none in common"
+    return f"{part:,} of {whole:,} ({share_text(part / whole, 1)})" if whole else "none in common"
 
 
 def _print_tables(found: "LabelComparison", rows: int) -> None:

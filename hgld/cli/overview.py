@@ -198,7 +198,9 @@ def _metrics_table(evaluation: dict[str, Any]) -> Table:
         for run in runs.values():
             mean = run["mean"].get(metric)
             spread = (
-                f" ± {100 * run['std'][metric]:.1f}" if "std" in run and mean is not None else ""
+                f" ± {percent_text(run['std'][metric])}"
+                if "std" in run and mean is not None
+                else ""
             )
             cells.append(percent_text(mean, "-") + spread)
         table.add_row(metric, *cells)

@@ -24,7 +24,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, print_rows, print_wrapped, progress
 from hgld.errors import InvalidData, UsageError
-from hgld.words import count_text, shortened, some_of, verb_text, wrapped
+from hgld.words import count_text, share_text, shortened, some_of, verb_text, wrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +178,8 @@ def _describe_alpha(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n{'':<26}{'agreement':>10}{'alpha':>9}{'95 % interval':>19}"
     for row in found["measures"]:
         alpha, interval = _number(row["alpha"]), _interval(row)
-        yield f"{row['of']:<26}{row['agreement']:>10.1%}{alpha:>9}{interval:>19}"
+        share = share_text(row["agreement"], 1)
+        yield f"{row['of']:<26}{share:>10}{alpha:>9}{interval:>19}"
     yield f"\n{'pair':<52}{'values':>10}{'kappa':>9}"
     for row in found["pairs"]:
         kappa = _number(row["kappa"])
@@ -187,7 +188,8 @@ def _describe_alpha(found: Mapping[str, Any]) -> Iterator[str]:
     disputed = [row for row in _by_value(found) if row["agreement"] < 1]
     yield "\nmost disputed" if disputed else "\nnothing is disputed"
     for row in disputed[:SHOWN]:
-        yield shortened(f"{row['agreement']:>6.0%}  {row['label']}: {row['answers']}", WIDTH)
+        share = share_text(row["agreement"])
+        yield shortened(f"{share:>6}  {row['label']}: {row['answers']}", WIDTH)
 
 
 def _read_annotators(
@@ -429,7 +431,8 @@ def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     for row in found["measures"]:
         head = row["of"] + (f", by {row['by']}" if row["by"] != "values" else "")
         kappa, interval = _number(row["kappa"]), _interval(row)
-        line = f"{head:<26}{row['agreement']:>10.1%}{kappa:>9}{interval:>19}{row['ac1']:>9.3f}"
+        share = share_text(row["agreement"], 1)
+        line = f"{head:<26}{share:>10}{kappa:>9}{interval:>19}{row['ac1']:>9.3f}"
         yield line + (f"\n  {row['note']}" if row["note"] else "")
     yield "\nmost confused" if found["confused"] else "\nnothing is confused"
     for row in found["confused"][:SHOWN]:
@@ -438,7 +441,7 @@ def _describe(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n{'supercategory':<34}{'a':>7}{'b':>7}{'both':>7}{'both of either':>17}"
     for row in found["supercategories"]:
         counts = "".join(f"{row[name]:>7}" for name in ("a", "b", "both"))
-        yield f"{row['supercategory'][:33]:<34}{counts}{row['share']:>17.0%}"
+        yield f"{row['supercategory'][:33]:<34}{counts}{share_text(row['share']):>17}"
 
 
 def _number(value: float | None) -> str:

@@ -44,6 +44,7 @@ from hgld.shards.index import photo_columns
 from hgld.shards.location import tar_folder
 from hgld.shards.read import ShardImages, stack_images
 from hgld.tasks import map_tasks, say, track
+from hgld.words import share_text
 
 REVISION = 3  # increase when the same model and shard give other embeddings than before
 TOGETHER = 8  # batch size of one thread
@@ -154,8 +155,8 @@ class EmbeddingStore:
             share = loading / (loading + network)
             say(
                 f"{label}: {images:,} images, {images / (time.perf_counter() - start):,.0f} "
-                f"images/s; reading and decoding {share:.0%} of the time, the network "
-                f"{1 - share:.0%}"
+                f"images/s; reading and decoding {share_text(share)} of the time, the network "
+                f"{share_text(1 - share)}"
             )
 
 

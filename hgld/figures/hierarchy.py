@@ -26,7 +26,7 @@ from hgld.figures.theme import (
     open_figure,
     scale_axis,
 )
-from hgld.words import columns_of, count_text, level_classes, shortened
+from hgld.words import columns_of, count_text, level_classes, share_text, shortened
 
 MAX_BARS = 80
 HEIGHT = 4.6  # inches of the rings with the names around them
@@ -163,7 +163,7 @@ def _draw_ring(
             _write(axes, _cut(name), angle, outer + 0.03, last, theme)
             continue
         cut = (f"{name[:end]}…" for end in range(len(name) - 1, LEAST - 1, -1))
-        for text in chain((f"{name} {share:.0%}", name), cut):
+        for text in chain((f"{name} {share_text(share)}", name), cut):
             length, height = BOLD * columns_of(text) * inch, LINE * inch
             place = place_in_ring(length, height, 2 * math.pi * share, outer - width, outer)
             if place:
@@ -257,7 +257,7 @@ def draw_shares(shares: Mapping[str, Mapping[str, int]], theme: Theme) -> Drawin
                 part = 100 * counts[name] / max(1, sum(counts.values()))
                 axes.barh(row, part, 0.66, left=start, color=colour)
                 if part >= 16:  # it has the room
-                    text = f"{part:.0f}% · {counts[name]:,}"
+                    text = f"{share_text(part / 100)} · {counts[name]:,}"
                     axes.text(start + part / 2, row, text, va="center", **style)
                 start += part
         axes.set_yticks(range(len(shares)), list(shares), color=theme.ink)

@@ -19,7 +19,7 @@ from hgld.artifacts import ARTIFACTS, ID_SPACES, ITEM_IDS, records, row_in_file
 from hgld.errors import UsageError
 from hgld.hierarchy.decisions import Decided, Decision
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
-from hgld.words import count_text, folded_name, nearest, single_blanks, some_of
+from hgld.words import count_text, folded_name, nearest, share_text, single_blanks, some_of
 
 TABLES = (
     "landmarks",
@@ -263,7 +263,7 @@ def _labelled(of: Mapping[str, Sequence[Row]], split: str) -> Iterator[Step]:
             share = origin["agreement"]
             text += f", by {origin['decided_by']}"
             if share:
-                text += f"\ntwo annotators agree on {float(share):.0%} of its values"
+                text += f"\ntwo annotators agree on {share_text(float(share))} of its values"
         yield Step("path", text, {"path": path})
     for row in of.get("label_dropped", ()):
         yield Step("no path", _because(row), row)

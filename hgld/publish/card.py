@@ -18,7 +18,7 @@ from hgld.figures import LIGHT, Bar, draw_groups, draw_shares, draw_sunburst
 from hgld.hierarchy.decisions import Decided
 from hgld.publish.content import Photos, Release, ReleaseTable
 from hgld.template_files import open_templates
-from hgld.words import count_text, level_classes, percent_text, single_blanks
+from hgld.words import count_text, level_classes, percent_text, share_text, single_blanks
 
 LABELS = ("train_labels", "index_labels")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
@@ -146,6 +146,7 @@ def _write_text(template: str, path: Path, facts: Mapping[str, Any]) -> None:
         escaped=False,  # Markdown; names are quoted by the filters
         quoted=partial(json.dumps, ensure_ascii=False),  # JSON's strings are valid YAML
         cell=_cell,
+        share=partial(share_text, digits=1),
         percent=percent_text,
         number="{:,}".format,
         counted=count_text,

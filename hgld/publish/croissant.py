@@ -12,7 +12,7 @@ from typing import Any
 from hgld.artifacts import KINDS
 from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.publish.content import Photos, Release, ReleaseTable
-from hgld.words import count_text
+from hgld.words import count_text, share_text
 
 Json = dict[str, Any]
 
@@ -187,7 +187,7 @@ def _responsible_ai(release: Release) -> Json:
             largest = max(groups, key=lambda group: (group.all_landmarks, group.name))
             share = largest.all_landmarks / max(1, sum(group.all_landmarks for group in groups))
             facts["rai:dataBiases"].append(
-                f"{share:.0%} of the landmarks are of one supercategory, {largest.name}."
+                f"{share_text(share)} of the landmarks are of one supercategory, {largest.name}."
             )
     missing = [f"{space}: {reason}: {n}" for space, reason, n in release.dropped_landmarks()]
     if missing:

@@ -44,7 +44,7 @@ from hgld.report.figures import (
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import count_cores, map_tasks, say, watched_by
-from hgld.words import count_text, level_classes, level_noun, part_text, verb_text
+from hgld.words import count_text, level_classes, level_noun, part_text, share_text, verb_text
 
 LossCurve = tuple[list[float], list[float]]  # steps and losses
 SECTIONS = {
@@ -178,7 +178,7 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
         if metric.startswith("AP:")
     }
     about = "Average precision where right means the same class at that level, coarse to fine"
-    about += f"; lines are 95% intervals over the {measured.intervals.unit}." if ends else "."
+    about += f"; lines are 95 % intervals over the {measured.intervals.unit}." if ends else "."
     draw = partial(draw_level_bars, values, ends)
     none = np.nan, np.nan
     head = "run" if "model" in shown else "model"  # of cars, a level is called model
@@ -231,7 +231,7 @@ def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:
         each = f"{drawn:,} of the {classes:,} {level_classes(finest)}"
         some, one = f"{drawn:,} random classes", "of these"
     title = (
-        f"For {maps[model].together:.0%} of {some} the nearest {one} is of the same {noun} "
+        f"For {share_text(maps[model].together)} of {some} the nearest {one} is of the same {noun} "
         f"({model})"
     )
     about = (
@@ -359,7 +359,7 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
         yield ChartPlan("sunburst", "data", title, about, draw)
     if counts.shares:
         name, share = counts.largest_share()
-        title = f"{share:.0%} of the {level_classes(finest)} are {name}"
+        title = f"{share_text(share)} of the {level_classes(finest)} are {name}"
         about = f"Share of each {counts.levels[0]} in the classes and in the images of each split."
         table = pd.DataFrame.from_dict(counts.shares, orient="index").reset_index(names="of")
         yield ChartPlan("shares", "data", title, about, partial(draw_shares, counts.shares), table)

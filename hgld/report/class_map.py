@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from hgld.figures import WIDE, Drawing, Theme, fit_legend, mark_of, open_figure
 from hgld.report.figures import model_colours
-from hgld.words import count_text
+from hgld.words import count_text, share_text
 
 FEWEST = 4  # least number of classes for a map
 PERPLEXITY = 30.0  # as van der Maaten and Hinton; lower for few classes
@@ -113,7 +113,7 @@ def draw_class_maps(
             axes: Axes = figure.add_subplot(rows, columns, number + 1, facecolor=theme.surface)
             _draw_map(axes, found, marks, theme)
             axes.set_title(model, loc="left", fontsize=11, color=colours[model], weight="bold")
-            text = f"nearest class of the same {level}: {found.together:.0%}"
+            text = f"nearest class of the same {level}: {share_text(found.together)}"
             axes.set_xlabel(text, fontsize=9, color=theme.ink)
         looks = [*marks.values(), (theme.grid, "o")]
         handles = [

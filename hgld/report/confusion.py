@@ -19,7 +19,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
 
 from hgld.figures import LONGEST_NAME, WIDE, WIDTH, Drawing, Theme, open_figure
 from hgld.report.class_table import Path, class_columns
-from hgld.words import shortened
+from hgld.words import percent_text, share_text, shortened
 
 SHOWN = 20  # classes that have a row
 FEW_CLASSES = 12  # that fit into one column of the page
@@ -114,7 +114,7 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
             value = share[row, column]
             colour = theme.surface if row == column and value > 0.55 else theme.ink
             cell: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
-            axes.text(column, row, f"{100 * value:.0f}", fontsize=8, **cell)
+            axes.text(column, row, percent_text(value, digits=0), fontsize=8, **cell)
         style: dict[str, Any] = {"fontsize": 8.5, "color": theme.ink}
         names = [shortened(name, LONGEST_NAME) for name in confusion.columns]
         axes.set_xticks(range(columns), names, rotation=40, ha="right", **style)
@@ -201,7 +201,7 @@ def draw_icicle(table: pd.DataFrame, levels: Sequence[str], theme: Theme) -> Dra
                     style |= {"edgecolor": theme.muted, "linewidth": 0.5}
                 axes.bar(column, share, 1.0, bottom=top, **style)
                 if share * (HEIGHT - 0.7) >= LINE:
-                    percent = f" {100 * confused:.0f}%"
+                    percent = f" {share_text(confused)}"
                     name = shortened(row["class"], int(column_inches / LETTER) - len(percent) - 1)
                     ink = _readable(ramp(confused / most), theme)
                     words: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": ink}

@@ -10,7 +10,7 @@ from hgld.artifacts import SPACE_OF_SPLIT, SPLITS
 from hgld.errors import InvalidData
 from hgld.figures import Bar
 from hgld.report.examples import class_paths
-from hgld.words import level_classes
+from hgld.words import level_classes, share_text
 
 COARSEST = 6  # shares are drawn for at most this number of coarsest classes
 
@@ -49,7 +49,9 @@ class Counts:
         head = max(1, round(len(sizes) / 10))
         share = sum(sizes[:head]) / sum(sizes)
         of, hold = ("largest", "holds") if head == 1 else (f"{head:,} largest", "hold")
-        return f"The {of} of {len(sizes):,} {split} classes {hold} {share:.0%} of the images"
+        return (
+            f"The {of} of {len(sizes):,} {split} classes {hold} {share_text(share)} of the images"
+        )
 
     @cached_property
     def bars(self) -> list[Bar]:

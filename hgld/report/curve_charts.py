@@ -13,7 +13,7 @@ from hgld.ranking.curves import ALPHAS, RECALLS, Curves, CurveValues
 from hgld.report.figures import draw_lines
 from hgld.report.metrics_table import mean_of
 from hgld.report.plans import ChartData, ChartPlan
-from hgld.words import level_noun
+from hgld.words import level_noun, percent_text, share_text
 
 
 def mean_curves(curves: Sequence[Curves]) -> Curves:
@@ -59,7 +59,7 @@ def _plan_precision(
         if " Over " in of:
             of = of.replace(" Over ", " Lines over ") + " The numbers are over all."
     lines = {model: (100 * RECALLS, 100 * curves.precision) for model, curves in found.items()}
-    labels = {model: f"{model}: {kind}AP {100 * value:.1f}" for model, value in at_one.items()}
+    labels = {model: f"{model}: {kind}AP {percent_text(value)}" for model, value in at_one.items()}
     words = "hierarchical " if kind else ""
     axis = (f"{words}recall (%)", f"{words}precision (%)")
     about = f"Precision at the rank where each recall is reached; the area is {kind}AP.{of}"
@@ -68,8 +68,8 @@ def _plan_precision(
     )
     table = pd.DataFrame({"recall": RECALLS, **{m: c.precision for m, c in found.items()}})
     best = max(found, key=lambda model: float(found[model].precision.mean()))
-    half = 100 * float(found[best].precision[len(RECALLS) // 2])
-    title = f"Halfway through its recall, {best} is {half:.0f}% precise"
+    half = float(found[best].precision[len(RECALLS) // 2])
+    title = f"Halfway through its recall, {best} is {share_text(half)} precise"
     yield ChartPlan("recall", "ranking", title, about, draw, table)
 
 

@@ -27,7 +27,7 @@ from hgld.report.examples import (
 from hgld.report.intervals import best_of, known_means
 from hgld.report.metrics_table import best_run, first_metric
 from hgld.report.plans import ChartData
-from hgld.words import nearest, shared_text, shortened
+from hgld.words import nearest, percent_text, shared_text, shortened
 
 PIXELS_PER_INCH = 150
 SIDE, GAP, FRAME = 216, 18, 6  # of a photo, between photos, around a photo; in pixels
@@ -206,7 +206,7 @@ def draw_rows(
                 frame = FRAMES[frame_of(found.level, levels)]
                 verdict = f"{found.rank}. {shared_text(found.level, levels)}"
                 cells.append(_cell(found.photo, frame, verdict))
-            rows.append((f"{result.model}: {metric} {100 * result.value:.1f}", cells))
+            rows.append((f"{result.model}: {metric} {percent_text(result.value)}", cells))
     return rows
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import pandas as pd
 from pandas.api.types import is_float_dtype, is_numeric_dtype
 
+from hgld.words import percent_text
+
 LONG = 45  # rows that fit a page of a paper; longer tables break across pages
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -64,7 +66,7 @@ def frame_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return "" if pd.isna(value) else f"{100 * value:z.1f}"
+        return percent_text(value, "")
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

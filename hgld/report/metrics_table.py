@@ -16,7 +16,7 @@ from hgld.figures import DARK, LIGHT
 from hgld.ranking import lower_is_better
 from hgld.report.intervals import Intervals, best_of, best_runs, known_means
 from hgld.report.latex import booktabs, escape_latex, latex_row
-from hgld.words import count_text
+from hgld.words import count_text, percent_text
 
 MEANINGS = {
     "H-AP": "Hierarchical average precision: how well the ranking puts nearer classes first, "
@@ -190,7 +190,7 @@ def metrics_latex(metrics: Sequence[str], rows: Sequence[MetricRow]) -> str:
         lines.append(latex_row([escape_latex(row.model), *means]))
         if any(row.intervals):
             ends = [
-                r and rf"{{\scriptsize {100 * r[0]:.1f}--{100 * r[1]:.1f}}}" for r in row.intervals
+                r and rf"{{\scriptsize {'--'.join(map(percent_text, r))}}}" for r in row.intervals
             ]
             lines.append(latex_row(["", *(cell or "" for cell in ends)]))
     return booktabs(notes, "l" + "r" * len(metrics), _head(metrics), lines)
@@ -222,5 +222,5 @@ def _head(metrics: Sequence[str]) -> list[str]:
 def _mean(value: float | None, deviation: float | None, best: bool) -> str:
     if value is None:
         return "--"
-    mean = rf"\textbf{{{100 * value:z.1f}}}" if best else f"{100 * value:z.1f}"
-    return mean if deviation is None else rf"{mean} $\pm$ {100 * deviation:.1f}"
+    mean = rf"\textbf{{{percent_text(value)}}}" if best else percent_text(value)
+    return mean if deviation is None else rf"{mean} $\pm$ {percent_text(deviation)}"

@@ -27,7 +27,7 @@ from hgld.review.sheets import earlier_hints, hints_of
 from hgld.review.spreadsheet import Sheet, SheetRow
 from hgld.review.taxonomy import NO_EDITS, former_kinds, is_taxonomy_sheet, present_names
 from hgld.review.values import Value, WantedDecision, as_wanted, keyed, read_values
-from hgld.words import count_text, plural_text, single_blanks, some_of
+from hgld.words import count_text, plural_text, share_text, single_blanks, some_of
 
 EXAMPLES = 3  # of each kind of change
 MANY = 10  # changes; fewer are never refused
@@ -290,8 +290,8 @@ def require_few_changes(
     if count >= MANY and count > largest * total:
         raise InvalidData(
             f"would change {count:,} of {count_text(total, 'decision')} in force, nothing was "
-            f"applied (review.largest_change is {largest:.0%}); look at them with --dry-run, "
-            "then add --yes if they are meant so"
+            f"applied (review.largest_change is {share_text(largest)}); look at them with "
+            "--dry-run, then add --yes if they are meant so"
         )
 
 

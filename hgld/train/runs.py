@@ -39,7 +39,7 @@ from hgld.model.model_folder import (
 )
 from hgld.model.weights import one_line
 from hgld.tasks import say
-from hgld.words import duration_text
+from hgld.words import duration_text, share_text
 
 TRAIN_AGAIN = "delete the run's folder and train again"
 TIMINGS, CHECKPOINT = ".timings.jsonl", ".checkpoint.pt"
@@ -378,7 +378,7 @@ class Pace:
         steps = until - self.told
         speed = images * steps / max(seconds["all"], 1e-9)
         shares = ", ".join(
-            f"{part} {100 * seconds[part] / max(seconds['all'], 1e-9):.0f} %" for part in PARTS
+            f"{part} {share_text(seconds[part] / max(seconds['all'], 1e-9))}" for part in PARTS
         )
         length = ""
         if self.length and seconds["all"] >= WORTH_TELLING_S:

@@ -71,7 +71,7 @@ def test_a_long_reason_is_broken_below_its_own_beginning() -> None:
 def test_an_error_is_broken_between_words_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = "14 values of 67 landmarks are open (0.0% of 67 decided); " * 3
+    said = "14 values of 67 landmarks are open (0.0 % of 67 decided); " * 3
     code = f"from hgld.cli.output import print_wrapped\nprint_wrapped({said!r}, 6, err=True)"
     lines = on_a_terminal(code).replace("\r\n", "\n").rstrip("\n").split("\n")
     assert len(lines) == 3 and all(len(line) <= 80 for line in lines)

@@ -89,7 +89,7 @@ def test_the_commands_make_paths_of_any_depth(made: Path, tmp_path: Path, above:
         lines = in_process.hgld("labels", "compare", work, other).out.splitlines()[2:]
         assert lines[0] == "classes      A 12, B 12, both 12"
         same = [line[13:] for line in lines[2:]]
-        assert same == [f"level {i}: 12 of 12 (100.0%)" for i in range(1, above + 1)]
+        assert same == [f"level {i}: 12 of 12 (100.0 %)" for i in range(1, above + 1)]
     counts = {1: (3,), 3: (2, 2, 3), 4: (1, 2, 2, 3)}[above]
     found = ", ".join(f"level {i} {count}" for i, count in enumerate(counts, 1))
     checked = in_process.hgld("labels", "check", release / "labels.csv").out
@@ -117,10 +117,10 @@ def test_a_renamed_branch_and_a_moved_group_are_counted_at_their_levels(tmp_path
     assert in_process.hgld(*compare).out.splitlines()[2:] == [
         "classes      A 16, B 16, both 16",
         "             only in A (lost) 0, only in B (added) 0",
-        "same         root: 16 of 16 (100.0%)",
-        "             realm: 14 of 16 (87.5%)",
-        "             branch: 10 of 16 (62.5%)",
-        "             group: 15 of 16 (93.8%)",
+        "same         root: 16 of 16 (100.0 %)",
+        "             realm: 14 of 16 (87.5 %)",
+        "             branch: 10 of 16 (62.5 %)",
+        "             group: 15 of 16 (93.8 %)",
         "",
         "group                          A       B    same    left    came    lost   added",
         "group 4                        2       3       2       0       1       0       0",

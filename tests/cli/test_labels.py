@@ -123,8 +123,8 @@ def test_compare_shows_what_changed(
         "B            b/train_label_to_hierarchical.csv\n"
         "landmarks    A 4, B 3, both 3\n"
         "             only in A (lost) 1, only in B (added) 0\n"
-        "same label   1 of 3 (33.3%)\n"
-        "same kind    3 of 3 (100.0%)\n"
+        "same label   1 of 3 (33.3 %)\n"
+        "same kind    3 of 3 (100.0 %)\n"
         "\n"
         "label                          A       B    same    left    came    lost   added\n"
         "castle / fort                  1       2       0       0       2       1       0\n"
@@ -182,7 +182,7 @@ def test_check_counts_and_writes_back(sides: list[Path], tmp_path: Path) -> None
 @pytest.mark.real
 def test_real_labels_are_compared_with_themselves(real_data: Path) -> None:
     file = real_data / "gldv2-labels" / "index_label_to_hierarchical.csv"
-    assert "same label   55,529 of 55,529 (100.0%)" in hgld("labels", "compare", file, file).out
+    assert "same label   55,529 of 55,529 (100.0 %)" in hgld("labels", "compare", file, file).out
 
 
 def test_a_label_file_without_rows_is_refused_by_check(tmp_path: Path) -> None:

@@ -591,7 +591,7 @@ def test_two_annotators_are_measured_and_their_disagreements_decided(desk: Path)
     fill(b, {**PLACES, "pub": "restaurant", "inn": "drop"})
     lines = tool("agree", a, b, "--out", desk / "adjudication.csv").out.splitlines()
     assert lines[0] == "6 values decided by both, a: a, b: b"
-    assert lines[3].split()[:2] == ["supercategory", "83.3%"]
+    assert lines[3].split()[:3] == ["supercategory", "83.3", "%"]
     assert lines[4].startswith("supercategory, by images ")
     assert "    1  (drop) or restaurant: inn" in lines
     assert all(len(line) <= 80 for line in lines)
@@ -620,8 +620,8 @@ def test_three_annotators_are_compared_value_by_value(tmp_path: Path) -> None:
     files = [tmp_path / f"{name}.csv" for name in "abc"]
     lines = tool("agree", *files, "--out", tmp_path / "values.csv").out.splitlines()
     assert lines[0] == "2 values decided by two or more of a, b, c"
-    assert lines[3].split()[:2] == ["supercategory", "66.7%"]
-    assert lines[-1] == "   33%  v: x 2; y 1" and max(map(len, lines)) <= 80
+    assert lines[3].split()[:3] == ["supercategory", "66.7", "%"]
+    assert lines[-1] == "  33 %  v: x 2; y 1" and max(map(len, lines)) <= 80
     assert [row["label"] for row in rows_of(tmp_path / "values.csv")] == ["v", "u"]
 
 

@@ -241,8 +241,8 @@ def test_the_rate_and_the_share_of_loading_are_reported(
         embed(shards, run, tmp_path)  # all files are intact
     (line,) = heard
     assert re.fullmatch(
-        r"Embedding with m: \d+ images, [\d,]+ images/s; reading and decoding \d+% of the time, "
-        r"the network \d+%",
+        r"Embedding with m: \d+ images, [\d,]+ images/s; reading and decoding \d+ % of the time, "
+        r"the network \d+ %",
         line,
     )
 

@@ -39,5 +39,5 @@ def test_embeddings_of_a_gpu_are_those_of_the_cpu(
         np.testing.assert_allclose(np.linalg.norm(b, axis=1), 1, atol=1e-5)
         assert ((a * b).sum(1) > least).all()
     assert re.search(
-        r" images/s; reading and decoding \d+% of the time, the network \d+%$", said[0]
+        r" images/s; reading and decoding \d+ % of the time, the network \d+ %$", said[0]
     )

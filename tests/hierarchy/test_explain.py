@@ -88,7 +88,7 @@ def test_every_step_of_the_way_is_told_in_order() -> None:
         ("decision", 'keep church (human-made)\nby bob, 2026-02-02: "clear"\n'
                      "row 3 of decisions.csv, for qid 'Q1'; it replaces 1 earlier"),
         ("path", "human-made > church > train:7, by decision\n"
-                 "two annotators agree on 67% of its values"),
+                 "two annotators agree on 67 % of its values"),
     ]  # fmt: skip
 
 

@@ -374,14 +374,14 @@ def test_open_values_stop_the_run_and_say_how_many(context: StageContext) -> Non
     )
     with pytest.raises(WaitingForReview) as error:
         gate(VALUES, decided, context)
-    assert "3 values of 7 landmarks are open (56.2% of 16 decided" in str(error.value)
+    assert "3 values of 7 landmarks are open (56.2 % of 16 decided" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_run_that_waits_never_says_that_all_is_decided(context: StageContext) -> None:
     table = clusters(("chapel", 3000, 0), ("pond", 1, 1))
     decided = decisions(("Q1", "keep", "church", "human-made", ""))
-    with pytest.raises(WaitingForReview, match=r"99\.9% of 3,001 decided, with 99\.9% of 6,002"):
+    with pytest.raises(WaitingForReview, match=r"99\.9 % of 3,001 decided, with 99\.9 % of 6,002"):
         gate(table, decided, context)
 
 

@@ -944,7 +944,7 @@ def test_the_neighbours_in_the_page_are_those_of_the_clusters(road: Road) -> Non
 
 def test_page_run_and_status_agree_on_what_is_open(visit: Visit, road: Road) -> None:
     run = hgld("run", *road.at).stderr
-    facts = "(0.0% of 67 decided, with 0.0% of 629 images; review.min_coverage is 100.0%)"
+    facts = "(0.0 % of 67 decided, with 0.0 % of 629 images; review.min_coverage is 100.0 %)"
     assert f"14 values of 67 landmarks are open {facts}" in run
     lines = hgld_without_date("status", *road.at).stdout.splitlines()
     assert f"review    waiting  14 values of 67 landmarks are open {facts}" in lines

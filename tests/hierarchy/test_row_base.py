@@ -335,7 +335,7 @@ def test_an_apply_that_changes_many_decisions_in_force_must_be_confirmed(tmp_pat
         TAXONOMY, decided, table_of("cluster_edits", []), NO_HINTS, who="anna", when="2026-02-02",
         sure=True,
     )  # fmt: skip
-    with pytest.raises(InvalidData, match=r"12 of 30 decisions in force.* is 20%\).*--dry-run"):
+    with pytest.raises(InvalidData, match=r"12 of 30 decisions in force.* is 20 %\).*--dry-run"):
         require_few_changes(applied.changes, decided, 0.2)
     require_few_changes(applied.changes, decided, 0.4)
     require_few_changes(applied.changes[:9], decided, 0.2)

@@ -197,8 +197,8 @@ def test_the_rings_are_called_by_the_levels_that_they_show(levels, title, left_o
 @pytest.mark.parametrize(
     ("sizes", "says"),
     [
-        ([2, 4, 2], "The largest of 3 evaluation classes holds 50% of the images"),
-        ([*range(1, 20), 10], "The 2 largest of 20 evaluation classes hold 18% of the images"),
+        ([2, 4, 2], "The largest of 3 evaluation classes holds 50 % of the images"),
+        ([*range(1, 20), 10], "The 2 largest of 20 evaluation classes hold 18 % of the images"),
     ],
 )
 def test_the_long_tail_names_how_many_classes_hold_the_images(run: MadeRun, sizes, says) -> None:
@@ -222,7 +222,7 @@ def test_titles_say_what_is_to_be_seen(report: Path) -> None:
     titles = [text(title) for title in parse(report).xpath("//section[picture]/h3")]
     # Each finds image 0 first, a church, the first query image 1: of ten four are churches.
     assert "6 of 10 queries find another supercategory first" in titles
-    assert "60% of the landmark classes are human-made" in titles
+    assert "60 % of the landmark classes are human-made" in titles
     assert "In 3 steps the loss of good went from 1 to 0.33" in titles
     said = text(parse(report))
     assert "4 of another kind, 6 of another supercategory, 8 of another landmark" in said
