@@ -57,6 +57,10 @@ def test_a_linked_folder_is_followed_and_what_is_linked_twice_is_listed_once(
     (folder / "n").symlink_to(tmp_path / "elsewhere")
     (folder / "alias").symlink_to("a")
     assert names(folder) == sorted([*ALL, "m/four.jpg"])
+    assert passed_over(folder) == {
+        "alias": "a folder whose files are listed under another path",
+        "n": "a link to a folder above it",
+    }
 
 
 def test_a_link_in_a_linked_folder_to_a_folder_above_the_first_is_passed_over(

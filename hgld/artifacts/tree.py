@@ -45,7 +45,7 @@ def list_tree(folder: Path, hidden: bool = True) -> Tree:
         own = _identity(start.stat())
         if start != folder and (own in above or own in _folders_above(start)):
             tree.passed_over[start] = "a link to a folder above it"
-        elif own not in listed:
+        else:
             above |= _folders_above(start.resolve())
             waiting += sorted(_list_real_folders(start, hidden, listed, tree))
     tree.files.sort()
@@ -84,6 +84,7 @@ def _list_real_folders(
             tree.passed_over[folder] = f"a folder that cannot be read ({error.strerror})"
             continue
         if own in listed:
+            tree.passed_over[folder] = "a folder whose files are listed under another path"
             continue
         listed.add(own)
         for entry in entries:
