@@ -1,6 +1,9 @@
 import io
 import struct
+import subprocess
+import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -321,3 +324,11 @@ def test_a_png_that_states_more_pixels_than_its_bytes_hold_is_undecodable() -> N
     with pytest.raises(Undecodable, match="13000 x 13000 pixels cannot be in"):
         decode_rgb(bytes(data))
     assert decode_rgb(save(Image.new("1", (6000, 4000)))).size == (6000, 4000)
+
+
+def test_a_large_photo_is_read_without_a_warning(tmp_path: Path) -> None:
+    Image.new("1", (9_500, 9_500)).save(tmp_path / "large.png")
+    read = "from hgld.images import read_size; print(read_size(open('large.png', 'rb').read()))"
+    command = [sys.executable, "-c", read]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("(9500, 9500)\n", "")

@@ -28,6 +28,8 @@ PIXELS_PER_BYTE = {"JPEG": 8 * 64, "PNG": 8 * 1032}
 # Pillow warns of damaged metadata for each photo. The filter is set once for the process, since
 # catch_warnings would change the filters of all threads.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\..*ImagePlugin")
+# It also warns from half of MOST_PIXELS on, without the name of the photo.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 NO_RANGE = {"I": "32-bit integers", "F": "floats"}
 TURNS = {  # EXIF orientation -> the operation that makes the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
