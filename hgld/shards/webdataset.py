@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from filecmp import cmp
 from functools import partial
+from glob import escape
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +31,7 @@ from PIL import Image
 from webdataset.gopen import rewrite_url
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander, url_opener
 
-from hgld.artifacts import BOX, atomic_path, hash_file
+from hgld.artifacts import BOX, atomic_path, hash_file, left_behind
 from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.images.decode import Undecodable, decode_rgb
 from hgld.shards.batches import BatchPlan, part_of_rank, step_seed
@@ -300,6 +301,8 @@ def _new_file(url: str) -> Iterator[str | BinaryIO]:
     if path is None or (path.exists() and not path.is_file()):  # a command or a device
         yield url
         return
+    for left in left_behind(path.parent, escape(path.name)):  # by a killed copy
+        left.unlink(missing_ok=True)
     with atomic_path(path) as temporary:
         with temporary.open("wb") as stream:
             yield stream

@@ -22,6 +22,7 @@ from hgld.errors import HgldError, InvalidData, UsageError
 from hgld.shards import BatchLoader, BatchOptions, index_shards, read_index
 from hgld.shards.webdataset import batches, group_by_class, write_shards
 from tests.shards.shard_world import draw, make_world, rot
+from tests.sources.small_disk import small_disk
 
 # webdataset 1.0.2 leaves the files that it reads to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -273,6 +274,14 @@ def test_shards_may_be_paths(folder: Path, tmp_path: Path) -> None:
     assert [keys for *_, keys in batches(paths, 3, 2, flipped)] == keys
     copied = write_shards(paths[0], f"{tmp_path}/copy-%d.tar")
     assert Path(copied[0]).read_bytes() == paths[0].read_bytes()
+
+
+def test_a_full_disk_is_told_with_the_place_of_the_copies(folder: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 4 << 10):
+        with pytest.raises(OSError, match="No space left") as error:
+            write_shards(urls_of(folder), f"{tmp_path}/disk/copy-%d.tar")
+        assert Path(error.value.filename).name == "copy-0.tar"
+        assert not [*(tmp_path / "disk").iterdir()]
 
 
 def test_a_json_member_is_no_class_and_a_function_reads_it(folder: Path) -> None:
