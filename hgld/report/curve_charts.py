@@ -27,8 +27,6 @@ def mean_curves(curves: Sequence[Curves]) -> Curves:
 
 def plan_curves(measured: ChartData) -> Iterator[ChartPlan]:
     """H-P against H-R, H-AP against alpha, and the gap against the batch size."""
-    if not measured.rankings:
-        return
     curves = {
         run: [CurveValues(**measured.rankings[m].curves) for m in r["models"]]
         for run, r in measured.runs.items()
