@@ -172,7 +172,7 @@ def test_equal_relevance_on_two_levels_is_not_counted_twice() -> None:
 
 def test_a_finer_level_with_less_relevance_is_warned_about_with_its_number() -> None:
     scores, levels = in_order(*[2] * 9, 1, 1, 0)
-    with pytest.warns(grades.RelevanceWarning, match="1 of 1 queries"):
+    with pytest.warns(grades.RelevanceWarning, match="1 of 1 query has"):
         value = metrics.h_ap(scores, levels, 2)
     assert value.item() < 0.9  # the best order would be coarse first
     with pytest.warns(grades.RelevanceWarning):

@@ -201,7 +201,7 @@ def test_finer_levels_that_weigh_less_are_counted_and_warned_about() -> None:
     sides = gallery[:1], labels[:1], gallery, labels
     ranking = metrics.rank_gallery(*sides)
     for run in (lambda: metrics.evaluate(*sides, ["H-AP"]), lambda: ranking.evaluate(["H-AP"])):
-        with pytest.warns(UserWarning, match="1 of 1 queries") as seen:
+        with pytest.warns(UserWarning, match="1 of 1 query has") as seen:
             assert run().inverted == 1
         assert seen[0].filename == __file__
 
