@@ -149,6 +149,7 @@ def found() -> dict[str, list[str]]:
     return walks()
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="profilers see no kernels there")
 def test_the_walks_in_the_pages_are_those_of_a_small_run(found: dict[str, list[str]]) -> None:
     page = PAGE.read_text("utf-8")
     assert filled(page, found) == page, "run python -m tests.test_walks"

@@ -242,7 +242,7 @@ def _clear(
         noted = None
     other = everything or noted != input_hash
     for path in state.iterdir():
-        if path != plans and (other or path.name.startswith(PLANS)):
+        if path.name != plans.name and (other or path.name.startswith(PLANS)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     if other:
         planned = set()
