@@ -4,7 +4,6 @@ The commands only print what ``hgld.hierarchy`` finds. Tables fit 80 columns; ``
 of it as data. Nothing heavy is imported before a command runs.
 """
 
-import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -247,16 +246,18 @@ def suspects(
         typer.echo(f"{title:<18}{'score':>6}  {'path':<26}{'elsewhere':<26}".rstrip())
         for row in table.head(rows).to_dict("records"):
             score = f"{row['score']:.2f}" if pd.notna(row["score"]) else "-"
-            paths = [_end(row.get(name, ""), PATH) for name in ("path", "elsewhere")]
-            typer.echo(f"{_end(str(row[key]), 17)} {score:>6}  {'  '.join(paths)}".rstrip())
+            paths = [_within(row.get(name, ""), PATH, True) for name in ("path", "elsewhere")]
+            typer.echo(
+                f"{_within(str(row[key]), 17, True)} {score:>6}  {'  '.join(paths)}".rstrip()
+            )
         typer.echo("")
     typer.echo(f"{len(images):,} images, {len(classes):,} classes")
 
 
-def _end(text: str, width: int) -> str:
-    """Return a text in so many columns, with "…" for its beginning if it is wider."""
+def _within(text: str, width: int, keep_end: bool = False) -> str:
+    """Return a text in so many columns; "…" is for its end, or its beginning, if it is wider."""
     while columns_of(text) > width:
-        text = f"…{text[2:]}"
+        text = f"…{text[2:]}" if keep_end else f"{text[:-2]}…"
     return padded(text, width)
 
 
@@ -356,31 +357,31 @@ def _share(part: int, whole: int) -> str:
 
 
 def _print_tables(found: "LabelComparison", rows: int) -> None:
+    def in_column(label: str) -> str:
+        return f"{_within(label, LABEL - 1)} "
+
     labels = found.supercategories()
     changed = labels[labels[["left", "came", "lost", "added"]].sum(axis=1) > 0]
     columns = [str(name) for name in labels if name != "label"]
     level = "label" if found.as_published else [*found.levels][-1]
     if len(changed) and rows:
         heads = (name.upper() if len(name) == 1 else name for name in columns)  # A and B
-        typer.echo("\n" + _cut(level) + "".join(f"{head:>8}" for head in heads))
+        typer.echo("\n" + in_column(level) + "".join(f"{head:>8}" for head in heads))
     for row in changed.head(rows).to_dict("records"):
         numbers = "".join(f"{row[name]:>8,}" for name in columns)
-        typer.echo(_cut(row["label"]) + numbers)
+        typer.echo(in_column(row["label"]) + numbers)
     rest = "labels" if found.as_published else f"of {level}"
     _print_more(len(changed) - rows, f"{rest} that changed")
     pairs = found.confusions()
     if len(pairs) and rows:
         typer.echo(f"\n{'A says':<{LABEL}}{'B says':<{LABEL}}{plural_text(found.noun):>9}")
     for row in pairs.head(rows).to_dict("records"):
-        typer.echo(_cut(row["label_a"]) + _cut(row["label_b"]) + f"{row['landmarks']:>9,}")
+        typer.echo(
+            in_column(row["label_a"]) + in_column(row["label_b"]) + f"{row['landmarks']:>9,}"
+        )
     _print_more(len(pairs) - rows, "pairs")
 
 
 def _print_more(left: int, what: str) -> None:
     if left > 0:
         typer.echo(f"{left:,} more {what}: --rows, or --json for all")
-
-
-def _cut(label: str) -> str:
-    """Shorten a label to its column."""
-    return f"{textwrap.shorten(label, LABEL - 1, placeholder='…'):<{LABEL}}"

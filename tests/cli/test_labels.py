@@ -136,6 +136,18 @@ def test_compare_shows_what_changed(
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_compare_aligns_long_labels_of_wide_letters(tmp_path: Path) -> None:
+    one, other = "歴史的建造物と文化財の保護区域", "湖"
+    sides = [
+        write(tmp_path / side, "train_labels", (0, f"{URL}0", "v", label, "natural"))
+        for side, label in (("a", one), ("b", other))
+    ]
+    assert hgld("labels", "compare", *sides).out.endswith(
+        "A says                  B says                  landmarks\n"
+        "歴史的建造物と文化財の… 湖                              1\n"
+    )
+
+
 def test_compare_says_how_many_rows_it_leaves_out(sides: list[Path]) -> None:
     done = hgld("labels", "compare", *sides, "--rows", 1)
     assert "1 more labels that changed: --rows, or --json for all" in done.out
