@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -530,6 +531,23 @@ def test_a_full_disk_leaves_no_half_shard_and_the_export_goes_on(world: World) -
     assert not [p.name for p in (world.folder / "full").iterdir() if "tar" in p.name]
     world.export("full")
     assert content(world.folder / "full") == content(whole)
+
+
+class AbsoluteFolder(tempfile.TemporaryDirectory[str]):
+    """As from Python 3.12 on: its path is absolute, although it was made in a relative folder."""
+
+    def __enter__(self) -> str:
+        return str(Path(self.name).absolute())
+
+
+def test_an_export_keeps_its_own_plan_below_a_relative_folder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = world.export("whole")
+    monkeypatch.setattr("hgld.shards.write.TemporaryDirectory", AbsoluteFolder)
+    monkeypatch.chdir(world.folder)
+    replace(world, folder=Path()).export("relative", force=True)
+    assert content(world.folder / "relative") == content(whole)
 
 
 def test_a_disk_that_is_full_before_the_first_shard_is_told_with_the_file(world: World) -> None:
