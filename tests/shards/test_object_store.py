@@ -262,6 +262,15 @@ def test_a_list_and_a_question_give_a_file_the_same_version(
     assert there.write("b", b"2") != written
 
 
+def test_what_another_thread_writes_to_the_cache_stays(cache: Path) -> None:
+    (cache / "shard").mkdir(parents=True)
+    ours, left = (cache / "shard" / f".0-9.{process}.tmp" for process in (os.getpid(), 2**22 + 1))
+    for path in (ours, left):
+        path.write_bytes(b"half")
+    evict(cache, 1 << 20)
+    assert ours.exists() and not left.exists()
+
+
 def test_a_set_that_the_cache_cannot_hold_is_fetched_run_by_run(
     shards: Path, rows: pd.DataFrame, url: str, proxy: Proxy
 ) -> None:
