@@ -215,15 +215,13 @@ def map_tasks(
         return [function(task) for task in track(tasks, label, len(tasks))]
     context, environment = prepare_workers(function.__module__), dict(os.environ)
     workers = ProcessPoolExecutor(min(processes, len(tasks)), context, _serve, (environment,))
-    running, finished = workers._processes, False
+    running = workers._processes
     try:
         with blocked_for_children():
             mapped = workers.map(function, tasks)
         if meanwhile is not None:
             meanwhile()
-        results = list(track(mapped, label, len(tasks)))
-        finished = True
-        return results
+        return list(track(mapped, label, len(tasks)))
     except (KeyboardInterrupt, SystemExit):  # a stop request waits for no task of minutes
         _kill(running)
         raise
@@ -235,9 +233,11 @@ def map_tasks(
             f"{label}: a worker process died (out of memory, or killed); finished tasks are kept, "
             "run the same command again"
         ) from None
-    finally:  # after an error, wait: no worker may still write when the caller reports it
+    # No worker may still write when the caller reports an error; and if Python ends while the pool
+    # closes its pipe, it writes to that pipe.
+    finally:
         try:
-            workers.shutdown(wait=not finished, cancel_futures=True)
+            workers.shutdown(cancel_futures=True)
         except (KeyboardInterrupt, SystemExit):
             _kill(running)  # else Python would wait for them as it ends
             raise
