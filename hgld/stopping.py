@@ -53,7 +53,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def held_back(
-    numbers: Iterable[int] = REQUESTS, heard: Callable[[], object] = bool
+    numbers: Iterable[int] = REQUESTS, heard: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
     """Delay these signals until the block has ended; call ``heard`` at each of them."""
     asked: list[int] = []

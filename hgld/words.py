@@ -167,9 +167,7 @@ def progress_text(done: int, total: int | None, seconds: float = 0.0, before: in
         >>> progress_text(3, 4, 90.0, before=2)
         '75 % (3 of 4), 1 min 30 s each, about 1 min 30 s left'
     """
-    text = f"{done:,} done"
-    if total:  # rounded down: 100 % is the end
-        text = f"{share_text(100 * done // total / 100)} ({done:,} of {total:,})"
+    text = f"{done_text(done, total)} ({done:,} of {total:,})" if total else f"{done:,} done"
     if done <= before or not seconds:
         return text
     rate = (done - before) / seconds
@@ -196,6 +194,17 @@ def share_text(share: float, digits: int = 0) -> str:
         ('50 %', '93.8 %')
     """
     return f"{percent_text(share, digits=digits)} %"
+
+
+def done_text(done: int, total: int, digits: int = 0) -> str:
+    """Return the share that is done in percent, rounded down: it is 100 % only at the end.
+
+    Example:
+        >>> done_text(999, 1000), done_text(999, 1000, digits=1), done_text(1000, 1000)
+        ('99 %', '99.9 %', '100 %')
+    """
+    steps = 100 * 10**digits
+    return share_text(steps * done // total / steps, digits)
 
 
 def size_text(size_bytes: float) -> str:

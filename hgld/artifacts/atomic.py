@@ -148,19 +148,23 @@ def _bring_back(aside: Path, path: Path) -> None:
         _sync(path.parent)
 
 
-def left_behind(folder: Path, name: str = "*", below: bool = False) -> list[Path]:
+def left_behind(
+    folder: Path, name: str = "*", below: bool = False, in_threads: bool = False
+) -> list[Path]:
     """List temporary files of ``atomic_path`` whose process no longer exists.
 
     Args:
         folder: folder of the files; may be missing.
         name: glob of their final names.
         below: search subfolders, too.
+        in_threads: whether other threads may be writing some; otherwise a file with the number of
+            this process is one of an earlier process with that number.
     """
     found = (folder.rglob if below else folder.glob)(f".{name}.*.tmp")
-    return [file for file in found if file.is_file() and _is_left(file)]
+    return [file for file in found if file.is_file() and _is_left(file, in_threads)]
 
 
-def _is_left(temporary: Path) -> bool:
+def _is_left(temporary: Path, in_threads: bool) -> bool:
     process = temporary.name.split(".")[-2]
     if not process.isdecimal():
         return False
@@ -170,7 +174,7 @@ def _is_left(temporary: Path) -> bool:
         return True
     except PermissionError:
         return False
-    return int(process) == os.getpid()
+    return not in_threads and int(process) == os.getpid()
 
 
 @contextmanager

@@ -246,10 +246,12 @@ def suspects(
         typer.echo(f"{title:<18}{'score':>6}  {'path':<26}{'elsewhere':<26}".rstrip())
         for row in table.head(rows).to_dict("records"):
             score = f"{row['score']:.2f}" if pd.notna(row["score"]) else "-"
-            paths = [_within(row.get(name, ""), PATH, True) for name in ("path", "elsewhere")]
-            typer.echo(
-                f"{_within(str(row[key]), 17, True)} {score:>6}  {'  '.join(paths)}".rstrip()
+            name = _within(str(row[key]), 17, keep_end=True)
+            paths = (
+                _within(row.get(column, ""), PATH, keep_end=True)
+                for column in ("path", "elsewhere")
             )
+            typer.echo(f"{name} {score:>6}  {'  '.join(paths)}".rstrip())
         typer.echo("")
     typer.echo(f"{len(images):,} images, {len(classes):,} classes")
 

@@ -26,7 +26,7 @@ from hgld.review.clusters import list_clusters
 from hgld.review.row_base import EDITABLE, base_of, cells_of, evidence_of, has_changed
 from hgld.review.suggestions import ValueModel, class_of_decision, fit_model, suggest
 from hgld.review.taxonomy import NO_EDITS, former_kinds, list_taxonomy, present_names
-from hgld.words import count_text, share_text, verb_text
+from hgld.words import count_text, done_text, share_text, verb_text
 
 EXAMPLES = 3
 FIRST_TO_LAST = {"conflict": -1, "open": 0, "unsure": 0, "stale": 1, "decided": 2}
@@ -357,7 +357,7 @@ def require_decisions(
     values = value_keys(open_rows).nunique()
     reached = np.array([bool(d and d.decides) for d in decided.of_values(clusters)], dtype=bool)
     images, shown = int(clusters["images"].sum()), int(clusters.loc[reached, "images"].sum())
-    seen = f", with {_done_text(shown, images)} of {images:,} images" if images else ""
+    seen = f", with {done_text(shown, images, 1)} of {images:,} images" if images else ""
     in_conflict = [bool(d and d.rivals) for d in found]
     conflicts = value_keys(landmark_values[np.array(in_conflict, dtype=bool)]).nunique()
     more = ""
@@ -371,17 +371,12 @@ def require_decisions(
             f"; the taxonomy is empty: `hgld taxonomy propose {context.words}` makes each cluster "
             "a supercategory"
         )
-    done = f"{_done_text(total - waiting, total)} of {total:,} decided"
+    done = f"{done_text(total - waiting, total, 1)} of {total:,} decided"
     raise WaitingForReview(
         f"{count_text(values, 'value')} of {count_text(waiting, context.source.class_noun)} "
         f"{verb_text(values, 'are')} open ({done}{seen}; review.min_coverage is "
         f"{share_text(options.min_coverage, 1)}){more}"
     )
-
-
-def _done_text(part: int, whole: int) -> str:
-    """Return the share in percent, rounded down: it is 100.0 % only if all are there."""
-    return share_text(1000 * part // whole / 1000, 1)
 
 
 def _decided_cells(in_force: Sequence[Decision | None]) -> dict[str, list[str]]:

@@ -196,9 +196,8 @@ def evict(folder: Path, limit_bytes: int) -> None:
     """Delete the least recently used files below a folder, if all exceed the limit."""
     found: list[tuple[float, int, Path]] = []
     for shard in filter(Path.is_dir, folder.iterdir()):
-        for left in left_behind(shard):
-            if not left.name.endswith(f".{os.getpid()}.tmp"):  # another thread writes it
-                left.unlink(missing_ok=True)
+        for left in left_behind(shard, in_threads=True):
+            left.unlink(missing_ok=True)
         for entry in os.scandir(shard):
             with suppress(FileNotFoundError):  # another process deletes at the same time
                 facts = entry.stat()

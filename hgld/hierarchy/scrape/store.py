@@ -17,11 +17,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from errno import ENOSPC
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from hgld.errors import HgldError, Resumable, UsageError
+from hgld.errors import DISK_FULL, HgldError, Resumable, UsageError
 from hgld.file_lock import hold
 from hgld.hierarchy.scrape.answers import Item, Page, Statement
 from hgld.hierarchy.scrape.client import on_this_machine
@@ -182,7 +183,7 @@ def _explained(path: Path) -> Iterator[None]:
         # "disk I/O error" also if the index of the log cannot grow: only a full disk prevents that
         code = getattr(error, "sqlite_errorcode", None)  # errors of Python's module have none
         full = "is full" in text or code == sqlite3.SQLITE_IOERR_SHMSIZE
-        what = "the disk is full; make space" if full else f"{text}; correct that"
+        what = DISK_FULL[ENOSPC] if full else f"{text}; correct that"
         raise Resumable(
             f"{path}: {what} and run the same command again, finished batches are kept"
         ) from None
