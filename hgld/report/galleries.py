@@ -15,15 +15,9 @@ from PIL import Image, ImageDraw
 
 from hgld.config import ReportOptions
 from hgld.errors import UsageError
-from hgld.figures import COMPRESSION, Theme, draw_line
+from hgld.figures import COMPRESSION, LIGHT, draw_line
 from hgld.ranking import lower_is_better
-from hgld.report.examples import (
-    ExampleGroup,
-    ExamplePhoto,
-    choose_differing,
-    choose_queries,
-    find_examples,
-)
+from hgld.report.examples import ExampleGroup, choose_differing, choose_queries, find_examples
 from hgld.report.intervals import best_of, known_means
 from hgld.report.metrics_table import best_run, first_metric
 from hgld.report.plans import ChartData
@@ -39,34 +33,32 @@ QUERY_FRAME = "#3565c9"
 shorten = partial(shortened, longest=44, last=29)  # a photo's title or author
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One photo of a retrieval sheet: image, frame colour, and the text below it."""
-
-    image: Image.Image
-    colour: str
-    verdict: str
-    credit: Sequence[str]
-
-
-def draw_retrievals(rows: Sequence[tuple[str, Sequence[Cell]]], theme: Theme) -> bytes:
-    """A sheet of queries (first photo of each row) and what they found, credits below each."""
-    columns = max(len(cells) for _, cells in rows)
-    size = GAP + columns * (SIDE + GAP), len(rows) * ROW
-    sheet = Image.new("RGB", size, theme.surface)
+def draw_sheet(group: ExampleGroup, levels: Sequence[str], metric: str) -> bytes:
+    """Draw a group as a PNG: a row for each query and model, the credit below each photo."""
+    rows = [(example.photo, result) for example in group.examples for result in example.results]
+    columns = 1 + max(len(result.found) for _, result in rows)
+    sheet = Image.new("RGB", (GAP + columns * (SIDE + GAP), len(rows) * ROW), LIGHT.surface)
     draw = ImageDraw.Draw(sheet)
-    for number, (heading, cells) in enumerate(rows):
+    for number, (query, result) in enumerate(rows):
         top = number * ROW
-        draw_line(draw, (GAP, top + 22), heading, theme.ink, 18.75, "ls", "-Bold")
-        for column, cell in enumerate(cells):
-            left, photo = GAP + column * (SIDE + GAP), top + HEADING
-            sheet.paste(cell.colour, (left, photo, left + SIDE, photo + SIDE))
-            sheet.paste(_square(cell.image, SIDE - 2 * FRAME), (left + FRAME, photo + FRAME))
-            middle, bottom = left + SIDE // 2, photo + SIDE
-            draw_line(draw, (middle, bottom + 18), cell.verdict, theme.ink, 15.6, "ms")
-            texts = (fill(line, 38, max_lines=2, placeholder=" ...") for line in cell.credit)
+        heading = f"{result.model}: {metric} {percent_text(result.value)}"
+        draw_line(draw, (GAP, top + 22), heading, LIGHT.ink, 18.75, "ls", "-Bold")
+        shown = [(query, QUERY_FRAME, "query")]
+        for found in result.found:
+            verdict = f"{found.rank}. {shared_text(found.level, levels)}"
+            shown.append((found.photo, FRAMES[frame_of(found.level, levels)], verdict))
+        for column, (photo, frame, verdict) in enumerate(shown):
+            left, upper = GAP + column * (SIDE + GAP), top + HEADING
+            middle, bottom = left + SIDE // 2, upper + SIDE
+            sheet.paste(frame, (left, upper, left + SIDE, bottom))
+            sheet.paste(_square(photo.image, SIDE - 2 * FRAME), (left + FRAME, upper + FRAME))
+            draw_line(draw, (middle, bottom + 18), verdict, LIGHT.ink, 15.6, "ms")
+            credit = photo.credit
+            lines = [" · ".join(photo.classes), shorten(credit.title)]
+            lines += [credit.byline] * credit.has_author + [credit.terms] * credit.has_license
+            texts = (fill(line, 38, max_lines=2, placeholder=" ...") for line in lines)
             for row, line in enumerate("\n".join(texts).split("\n")):
-                draw_line(draw, (middle, bottom + 33 + LINE * row), line, theme.muted, 10, "ms")
+                draw_line(draw, (middle, bottom + 33 + LINE * row), line, LIGHT.muted, 10, "ms")
     buffer = io.BytesIO()
     dots = PIXELS_PER_INCH, PIXELS_PER_INCH
     sheet.save(buffer, "PNG", compress_level=COMPRESSION, dpi=dots)
@@ -192,26 +184,3 @@ def note_unknown(gallery: Gallery) -> str:
         if count
     ]
     return f"Not on record: {', '.join(parts)}."
-
-
-def draw_rows(
-    group: ExampleGroup, levels: Sequence[str], metric: str
-) -> list[tuple[str, list[Cell]]]:
-    """Return the group's examples as rows of a picture, one for each model."""
-    rows = []
-    for example in group.examples:
-        for result in example.results:
-            cells = [_cell(example.photo, QUERY_FRAME, "query")]
-            for found in result.found:
-                frame = FRAMES[frame_of(found.level, levels)]
-                verdict = f"{found.rank}. {shared_text(found.level, levels)}"
-                cells.append(_cell(found.photo, frame, verdict))
-            rows.append((f"{result.model}: {metric} {percent_text(result.value)}", cells))
-    return rows
-
-
-def _cell(photo: ExamplePhoto, colour: str, verdict: str) -> Cell:
-    credit = photo.credit
-    lines = [" · ".join(photo.classes), shorten(credit.title)]
-    lines += [credit.byline] * credit.has_author + [credit.terms] * credit.has_license
-    return Cell(photo.image, colour, verdict, lines)

@@ -12,16 +12,8 @@ from markupsafe import Markup
 from PIL import Image
 
 from hgld.artifacts import write_csv, write_file
-from hgld.figures import LIGHT
 from hgld.report.examples import SplitPhotos
-from hgld.report.galleries import (
-    Gallery,
-    draw_retrievals,
-    draw_rows,
-    frame_of,
-    note_unknown,
-    shorten,
-)
+from hgld.report.galleries import Gallery, draw_sheet, frame_of, note_unknown, shorten
 from hgld.report.latex import frame_cells, frame_latex
 from hgld.template_files import open_templates
 from hgld.words import count_text, level_noun, percent_text, shared_text
@@ -39,8 +31,8 @@ def save_sheets(
     """Write each group of photos as one picture."""
     for gallery in galleries:
         for group in gallery.groups:
-            sheet = draw_retrievals(draw_rows(group, levels, metric), LIGHT)
-            (folder / f"{gallery.name}-{group.name}.png").write_bytes(sheet)
+            path = folder / f"{gallery.name}-{group.name}.png"
+            path.write_bytes(draw_sheet(group, levels, metric))
 
 
 def render_page(template: str, **facts: Any) -> str:
