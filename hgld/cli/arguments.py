@@ -1,4 +1,4 @@
-"""The arguments that several commands take, and what they name: pipelines, photos, the signer.
+"""The arguments that several commands take, and what they name: pipelines, the signer.
 
 Nothing heavy is imported before a function is called.
 """
@@ -21,7 +21,6 @@ from hgld.words import single_blanks
 if TYPE_CHECKING:
     from hgld.pipeline.lock import Workspace
     from hgld.pipeline.run import Runner
-    from hgld.report.examples import SplitPhotos
 
 PipelineFile = Annotated[
     Path,
@@ -122,17 +121,6 @@ def open_workspace(
 
     pipeline = load_pipeline(pipeline_file, settings or ())
     return Workspace(pipeline_file, pipeline, work or default_work(pipeline_file))
-
-
-def open_photos(workspace: "Workspace") -> "SplitPhotos":
-    """Return the photos of the shards, with the label paths of the hierarchy."""
-    from hgld.artifacts import declared_table
-    from hgld.report.examples import SplitPhotos
-
-    tables = (
-        declared_table(name).read(workspace.path(name)) for name in ("hierarchy", "landmarks")
-    )
-    return SplitPhotos(workspace.path("shards"), *tables)
 
 
 def require_names(arguments: Sequence[str]) -> None:

@@ -22,7 +22,6 @@ from hgld.cli.arguments import (
     PipelineFile,
     Settings,
     Work,
-    open_photos,
     open_workspace,
     out_option,
     tool_group,
@@ -527,15 +526,20 @@ def duplicates(
         write_sheets({"duplicates": found}, out)
     shown = found.head(rows).to_dict("records")
     if page is not None:
-        from hgld.report.rendering import PhotoRow, write_photo_rows  # imports matplotlib
+        from hgld.artifacts import write_file
+        from hgld.report.examples import Images
+        from hgld.report.rendering import render_page  # imports matplotlib
 
-        role, pairs = "" if pair else "trained on: ", []
+        photos = {images.split: images for images in Images.of_work(workspace.work)}
+        role, rows_of_photos = "" if pair else "trained on: ", []
         for row in shown:
-            trained = (role + row["split"], row["split"], row["image_id"])
-            evaluated = (row["evaluated_split"], row["evaluated_split"], row["evaluated_id"])
-            pairs.append(PhotoRow(f"cosine {row['cosine']:.4f}", [trained, evaluated]))
+            split, other = row["split"], row["evaluated_split"]
+            trained = role + split, photos[split].photo(row["image_id"])
+            evaluated = other, photos[other].photo(row["evaluated_id"])
+            rows_of_photos.append((f"cosine {row['cosine']:.4f}", [trained, evaluated]))
         title, lead = "Near-duplicates between splits", f"Pairs with a cosine of at least {cosine}."
-        write_photo_rows(page, title, lead, pairs, open_photos(workspace))
+        facts = {"title": title, "lead": lead, "rows": rows_of_photos}
+        write_file(page, render_page("photo_rows.html", **facts))
     if as_json:
         print_json(found.to_dict("records"))
         return

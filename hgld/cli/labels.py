@@ -4,7 +4,7 @@ The commands only print what ``hgld.hierarchy`` finds. Tables fit 80 columns; ``
 of it as data. Nothing heavy is imported before a command runs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,6 @@ from hgld.cli.arguments import (
     PipelineFile,
     Settings,
     Work,
-    open_photos,
     open_workspace,
     out_option,
     tool_group,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from hgld.hierarchy.label_comparison import LabelComparison
     from hgld.pipeline.lock import Workspace
-    from hgld.report.rendering import PhotoRow
+    from hgld.report.examples import ExamplePhoto, Images
 
 HEAD = 13  # columns of the heads before a text
 LABEL = 24  # columns of a label
@@ -215,15 +214,16 @@ def suspects(
     import pandas as pd
 
     from hgld.evaluate.neighbours import embed_splits, suspect_tables
+    from hgld.report.examples import Images
 
     workspace = open_workspace(pipeline, settings, work)
     options, shards = workspace.pipeline.evaluate, workspace.path("shards")
     with progress("suspects"):
         side, vectors = embed_splits(workspace.work, shards, model, options, [split])[split]
-        photos = open_photos(workspace)
+        photos = {images.split: images for images in Images.of_work(workspace.work)}
         found = side.read(["image_id", "split", "landmark_id"])
-        shown = zip(found["split"], found["landmark_id"], strict=True)
-        names = pd.Series([photos.path(*key) for key in shown], dtype=str)
+        shown = zip(found["split"], found["image_id"], strict=True)
+        names = pd.Series([" > ".join(photos[of].named_path(i)) for of, i in shown], dtype=str)
         images, classes = suspect_tables(
             found, vectors, side.labels, names, neighbours, options.device
         )
@@ -234,10 +234,12 @@ def suspects(
         }
         write_sheets(sheets, out)
     if page is not None:
-        from hgld.report.rendering import write_photo_rows  # imports matplotlib
+        from hgld.artifacts import write_file
+        from hgld.report.rendering import render_page  # imports matplotlib
 
         lead = "The most suspect images, each beside typical photos of both classes."
-        write_photo_rows(page, "Suspect labels", lead, _photo_rows(images, rows), photos)
+        facts = {"title": "Suspect labels", "lead": lead, "rows": _photo_rows(images, rows, photos)}
+        write_file(page, render_page("photo_rows.html", **facts))
     if as_json:
         tables = {"images": images, "classes": classes}
         print_json({name: table.to_dict("records") for name, table in tables.items()})
@@ -263,30 +265,24 @@ def _within(text: str, width: int, keep_end: bool = False) -> str:
     return padded(text, width)
 
 
-def _photo_rows(images: "pd.DataFrame", count: int) -> "list[PhotoRow]":
-    """Return a row for each of the first images, with typical photos of both classes."""
-    from hgld.report.rendering import PhotoRow
-
+def _photo_rows(
+    images: "pd.DataFrame", count: int, photos: "Mapping[str, Images]"
+) -> "list[tuple[str, list[tuple[str, ExamplePhoto]]]]":
+    """Return a heading and captioned photos for each of the first images: it and typical ones."""
     typical = images.iloc[::-1].groupby("path").head(TYPICAL)
     by_path = {
         path: list(zip(group["split"], group["image_id"], strict=True))
         for path, group in typical.groupby("path")
     }
-    return [
-        PhotoRow(
-            f"{row['path']}, or {row['elsewhere']}?",
-            [
-                (f"score {row['score']:.2f}", row["split"], row["image_id"]),
-                *(
-                    (row[name], *photo)
-                    for name in ("path", "elsewhere")
-                    for photo in by_path[row[name]]
-                    if photo[1] != row["image_id"]
-                ),
-            ],
-        )
-        for row in images.head(count).to_dict("records")
-    ]
+    found = []
+    for row in images.head(count).to_dict("records"):
+        own = row["split"], row["image_id"]
+        shown = [(f"score {row['score']:.2f}", own)]
+        for name in ("path", "elsewhere"):
+            shown += [(row[name], at) for at in by_path[row[name]] if at[1] != own[1]]
+        captioned = [(caption, photos[split].photo(i)) for caption, (split, i) in shown]
+        found.append((f"{row['path']}, or {row['elsewhere']}?", captioned))
+    return found
 
 
 def _check_split(split: str) -> None:

@@ -95,10 +95,7 @@ def write_map(
         {
             "image_id": [name for _, name in found],
             "split": [str(images.rows["split"][name]) for images, name in found],
-            "name": [
-                images.names.get(path[-1], path[-1])
-                for (images, _), path in zip(found, paths, strict=True)
-            ],
+            "name": [images.named_path(name)[-1] for images, name in found],
             **{level: [path[k] for path in paths] for k, level in enumerate(levels)},
         }
     )

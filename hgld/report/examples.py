@@ -211,9 +211,8 @@ class Images:
         paths: Mapping[tuple[str, int], tuple[str, ...]],
         names: Mapping[str, str],
     ) -> None:
-        self.shards = shards
-        splits = split.split("+")
-        rows = index[index["split"].isin(splits)]
+        self.shards, self.split = shards, split
+        rows = index[index["split"].isin(split.split("+"))]
         self.rows = rows.set_index("image_id", drop=False)
         self.landmarks = dict(zip(rows["image_id"], rows["landmark_id"], strict=True))
         spaces = rows["split"].map(SPACE_OF_SPLIT)  # a gallery may join splits of both
@@ -223,7 +222,7 @@ class Images:
 
     @classmethod
     def of_work(cls, work: Path, *splits: str) -> "list[Images]":
-        """Open the images of each of these splits of a work folder, whose tables are read once.
+        """Open the images of each of these splits of a work folder, or of all that its shards have.
 
         Raises:
             InvalidData: a file of the work folder is missing or cannot be read.
@@ -231,7 +230,8 @@ class Images:
         tables = [declared_table(name).read(work / declared_table(name).file) for name in READ]
         shards = work / ARTIFACTS["shards"].file
         index, paths, names = read_index(shards), class_paths(tables[0]), landmark_names(tables[1])
-        return [cls(shards, index, split, paths, names) for split in splits]
+        known = sorted(index["split"].unique())
+        return [cls(shards, index, split, paths, names) for split in splits or known]
 
     def unknown(self, ranking: RankingFile) -> list[str]:
         """Ids of the ranked images that are none of these, sorted."""
@@ -241,8 +241,7 @@ class Images:
         """A small copy of the image, with its classes and its attribution."""
         row: Any = self.rows.loc[image_id]
         image = self.thumbnail(image_id, THUMBNAIL)
-        *above, finest = self.path(image_id)
-        return ExamplePhoto(image, (self.names.get(finest, finest), *above[::-1]), Credit.of(row))
+        return ExamplePhoto(image, self.named_path(image_id)[::-1], Credit.of(row))
 
     def thumbnail(self, image_id: str, side: int) -> Image.Image:
         """A copy of the image of at most so many pixels on each side."""
@@ -267,29 +266,10 @@ class Images:
         """Names of the image's classes, coarse to fine."""
         return self.paths[self.spaces[image_id], self.landmarks[image_id]]
 
-
-class SplitPhotos:
-    """The photos of all splits of the shards, by split and id, with their label paths."""
-
-    def __init__(self, shards: Path, hierarchy: pd.DataFrame, landmarks: pd.DataFrame) -> None:
-        index, paths = read_index(shards), class_paths(hierarchy)
-        names = landmark_names(landmarks)
-        self._splits = {
-            split: Images(shards, index, split, paths, names)
-            for split in sorted(index["split"].unique())
-        }
-        self._paths: Mapping[tuple[str, int], str] = {
-            (space, number): " > ".join([*path[:-1], names.get(path[-1], path[-1])])
-            for (space, number), path in paths.items()
-        }
-
-    def photo(self, split: str, image_id: str) -> ExamplePhoto:
-        """Return a small copy of a photo, its classes and its credit."""
-        return self._splits[split].photo(image_id)
-
-    def path(self, split: str, landmark_id: int) -> str:
-        """Return the label path of a landmark as text, coarse to fine."""
-        return self._paths[SPACE_OF_SPLIT[split], landmark_id]
+    def named_path(self, image_id: str) -> tuple[str, ...]:
+        """The path with the name of the landmark, if it is known."""
+        *above, finest = self.path(image_id)
+        return (*above, self.names.get(finest, finest))
 
 
 class NameQueries:

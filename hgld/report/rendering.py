@@ -3,7 +3,6 @@
 import io
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 from PIL import Image
 
-from hgld.artifacts import write_csv, write_file
-from hgld.report.examples import SplitPhotos
+from hgld.artifacts import write_csv
 from hgld.report.galleries import Gallery, draw_sheet, frame_of, note_unknown, shorten
 from hgld.report.latex import frame_cells, frame_latex
 from hgld.template_files import open_templates
@@ -51,35 +49,6 @@ def render_page(template: str, **facts: Any) -> str:
     )
     environment.globals.update(frame_of=frame_of, verdict_of=shared_text, note_unknown=note_unknown)
     return environment.get_template(template).render(**facts)
-
-
-@dataclass(frozen=True)
-class PhotoRow:
-    """A heading, and captions with the split and id of the photo above each."""
-
-    heading: str
-    photos: Sequence[tuple[str, str, str]]
-
-
-def write_photo_rows(
-    path: Path, title: str, lead: str, rows: Sequence[PhotoRow], photos: SplitPhotos
-) -> None:
-    """Write a page of rows, each of a heading and photos with their captions and credits.
-
-    It is one file that needs no network.
-
-    Args:
-        path: of the new file.
-        title: of the page.
-        lead: sentence below it.
-        rows: in order.
-        photos: the photos that the rows name.
-    """
-    found = [
-        (row.heading, [(caption, photos.photo(*at)) for caption, *at in row.photos]) for row in rows
-    ]
-    page = render_page("photo_rows.html", title=title, lead=lead, rows=found)
-    write_file(path, page)
 
 
 def jpeg_bytes(image: Image.Image, quality: int) -> bytes:
