@@ -12,7 +12,6 @@ points at their means, by the class above them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +34,7 @@ from hgld.tasks import track
 Vectors = MappedVectors | np.ndarray
 TRAINED = ("train", "validation")
 IMAGE = ("image_id", "split", "landmark_id")
+JUDGED = ["score", "votes", "margin"]
 
 
 def embed_splits(
@@ -169,34 +169,23 @@ def find_duplicates(
     return table.sort_values(order, ascending=[False, True, True], ignore_index=True)
 
 
-@dataclass(frozen=True)
-class Suspects:
-    """Agreement of each of N labelled points with its class; nan if it is alone in its class.
-
-    Attributes:
-        score: (N,) suspicion, the mean of both standard scores: 0 is usual, larger more suspect.
-        votes: (N,) share of the nearest points in its class, minus the largest share of another.
-        margin: (N,) cosine with the mean of its class, without itself, minus the largest one with
-            the mean of another class.
-        elsewhere: (N,) row of a point of that other class.
-    """
-
-    score: np.ndarray
-    votes: np.ndarray
-    margin: np.ndarray
-    elsewhere: np.ndarray
-
-
 def find_suspects(
     vectors: Vectors, labels: np.ndarray, count: int = 10, device: str = "auto"
-) -> Suspects:
-    """Judge each point by its nearest points and by the class means.
+) -> pd.DataFrame:
+    """Judge each of N labelled points by its nearest points and by the class means.
 
     Args:
         vectors: (N, D) unit vectors.
         labels: (N, L) class numbers, coarse to fine; a class has one parent.
         count: nearest points that vote.
         device: that ranks: auto, cpu or cuda.
+
+    Returns:
+        A row for each point, with nan if it is alone in its class. score: suspicion, the mean of
+        both standard scores, where 0 is usual and larger more suspect. votes: share of the nearest
+        points in its class, minus the largest share of another. margin: cosine with the mean of its
+        class, without itself, minus the largest one with the mean of another class. elsewhere: row
+        of a point of that other class.
 
     Raises:
         UsageError: fewer than two classes, or no class of two points.
@@ -224,7 +213,9 @@ def find_suspects(
     other = np.where(is_own, near[:, 1], near[:, 0])
     margin = _with_own(pieces, means, own, sizes) - np.where(is_own, cosines[:, 1], cosines[:, 0])
     votes = np.where(np.isnan(margin), np.nan, _votes(rows, own))
-    return Suspects(-(_standard(votes) + _standard(margin)) / 2, votes, margin, first[other])
+    score = -(_standard(votes) + _standard(margin)) / 2
+    columns = {"score": score, "votes": votes, "margin": margin, "elsewhere": first[other]}
+    return pd.DataFrame(columns)
 
 
 def suspect_tables(
@@ -252,18 +243,16 @@ def suspect_tables(
         the images.
     """
     found = find_suspects(vectors, labels, count, device)
-    images = rows[["image_id", "split", "landmark_id"]].assign(
+    images = rows[[*IMAGE]].assign(
         path=names.to_numpy(),
-        elsewhere=names.to_numpy()[found.elsewhere],
-        score=found.score.round(4),
-        votes=found.votes.round(4),
-        margin=found.margin.round(4),
+        elsewhere=names.to_numpy()[found["elsewhere"]],
+        **found[JUDGED].round(4),
     )
     paths, means = mean_classes(vectors, labels, limit=len(labels))
     _, first, own, sizes = np.unique(
         labels, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    score = np.bincount(own.ravel(), np.nan_to_num(found.score)) / sizes
+    score = np.bincount(own.ravel(), np.nan_to_num(found["score"])) / sizes
     classes = images.iloc[first][["split", "landmark_id", "path"]].assign(
         images=sizes, score=score.round(4)
     )
@@ -271,12 +260,9 @@ def suspect_tables(
     if len(siblings) > 1 and siblings.max() > 1:
         # A class is judged by the levels above it, since its finest level is the class itself.
         above = find_suspects(unit_rows(means), paths[:, :-1], count, device)
-        classes = classes.assign(
-            score=above.score.round(4),
-            elsewhere=[path.rpartition(" > ")[0] for path in names.iloc[first[above.elsewhere]]],
-            votes=above.votes.round(4),
-            margin=above.margin.round(4),
-        )
+        seems = names.iloc[first[above["elsewhere"]]].str.rpartition(" > ")[0]
+        judged = {name: above[name].round(4).to_numpy() for name in JUDGED}
+        classes = classes.assign(elsewhere=seems.to_numpy(), **judged)
     images = images.sort_values(["score", "image_id"], ascending=[False, True], ignore_index=True)
     keys = ["score", "split", "landmark_id"]
     return images, classes.sort_values(keys, ascending=[False, True, True], ignore_index=True)
