@@ -419,17 +419,13 @@ def ijb_c(
     from hgld.evaluate.given import read_given
     from hgld.evaluate.ijb_c import FaceProtocol, score_faces
 
-    found = score_faces(read_given(faces), FaceProtocol.read(protocols))
-    values = {f"TAR@FAR={far:g}": value for far, value in found.tar.items()}
-    values |= {f"rank-{k}": value for k, value in found.rank.items()}
-    values |= {f"TPIR@FPIR={fpir:g}": value for fpir, value in found.tpir.items()}
-    values["AP"] = found.mean_ap
+    values, counts = score_faces(read_given(faces), FaceProtocol.read(protocols))
     if as_json:
-        print_json({**values, **found.counts})
+        print_json({**values, **counts})
         return
     for name, value in values.items():
         typer.echo(f"{name:<{NAME}}{_percent(value):>7}")
-    typer.echo("; ".join(f"{count:,} {name}" for name, count in found.counts.items()))
+    typer.echo("; ".join(f"{count:,} {name}" for name, count in counts.items()))
 
 
 def _write_comparison(

@@ -85,31 +85,19 @@ class FaceProtocol:
         return {"faces": self.faces.drop_duplicates("image_id")[["image_id", "path", *BOX]]}
 
 
-@dataclass(frozen=True)
-class FaceScores:
-    """Results of one model.
-
-    Attributes:
-        tar: FAR -> TAR; nan if there are too few pairs of different persons.
-        rank: k -> share of the probes whose person is among the first k of the gallery.
-        tpir: FPIR -> TPIR, mean over the two galleries; nan if there are too few strangers.
-        mean_ap: of retrieval.
-        counts: pairs, probes and instances measured.
-    """
-
-    tar: dict[float, float]
-    rank: dict[int, float]
-    tpir: dict[float, float]
-    mean_ap: float
-    counts: dict[str, int]
-
-
-def score_faces(embeddings: Given, protocol: FaceProtocol) -> FaceScores:
+def score_faces(
+    embeddings: Given, protocol: FaceProtocol
+) -> tuple[dict[str, float], dict[str, int]]:
     """Compute verification, identification and retrieval of the embeddings of all faces.
 
     Args:
         embeddings: with ids as ``FaceProtocol.photos`` names the faces.
         protocol: the lists.
+
+    Returns:
+        TAR@FAR=0.1, rank-1, TPIR@FPIR=0.1 and the like, and AP of retrieval; nan if there are too
+        few pairs of different persons or too few strangers for a rate. TPIR is the mean over the
+        two galleries. And the number of pairs, probes and instances measured.
 
     Raises:
         InvalidData: a face has no embedding.
@@ -130,11 +118,11 @@ def score_faces(embeddings: Given, protocol: FaceProtocol) -> FaceScores:
         ]
     )  # fmt: skip
     same = people[left] == people[right]
-    tar = {far: true_accepts(cosines[same], cosines[~same], far) for far in FARS}
-    ranks, tpirs, probes = _identify(faces, templates, people)
+    found = {f"TAR@FAR={far:g}": true_accepts(cosines[same], cosines[~same], far) for far in FARS}
+    identified, probes = _identify(faces, templates, people)
     mean_ap, instances = _retrieve(faces, vectors)
     counts = {"pairs": len(cosines), "probes": probes, "instances": instances}
-    return FaceScores(tar, ranks, tpirs, mean_ap, counts)
+    return {**found, **identified, "AP": mean_ap}, counts
 
 
 def true_accepts(genuine: np.ndarray, impostor: np.ndarray, rate: float) -> float:
@@ -203,7 +191,7 @@ def _media(vectors: np.ndarray, keys: pd.DataFrame) -> pd.DataFrame:
 
 def _identify(
     faces: pd.DataFrame, templates: pd.DataFrame, people: np.ndarray
-) -> tuple[dict[int, float], dict[float, float], int]:
+) -> tuple[dict[str, float], int]:
     lists = faces.groupby("list")["template"].unique()
     probes = templates.index.get_indexer(lists[PROBES])
     places: list[np.ndarray] = []
@@ -217,12 +205,13 @@ def _identify(
         best = np.where(mate, -np.inf, scores).max(axis=1, initial=-np.inf)
         before = ((scores >= own[:, None]) & ~mate).sum(axis=1)  # among equals, others first
         places.append(before[known] + 1)
-        found = np.where(before == 0, own, -np.inf)[known]
+        first = np.where(before == 0, own, -np.inf)[known]
         for fpir in FPIRS:
-            rates[fpir].append(true_accepts(found, best[~known], fpir))
+            rates[fpir].append(true_accepts(first, best[~known], fpir))
     every = np.concatenate(places)
-    ranks = {k: float((every <= k).mean()) if len(every) else float("nan") for k in RANKS}
-    return ranks, {fpir: float(np.mean(found)) for fpir, found in rates.items()}, len(probes)
+    found = {f"rank-{k}": float((every <= k).mean()) if len(every) else np.nan for k in RANKS}
+    found |= {f"TPIR@FPIR={fpir:g}": float(np.mean(own)) for fpir, own in rates.items()}
+    return found, len(probes)
 
 
 def _retrieve(faces: pd.DataFrame, vectors: np.ndarray) -> tuple[float, int]:
