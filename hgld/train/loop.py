@@ -32,14 +32,7 @@ from hgld.train.learner import Learner, NotANumber
 from hgld.train.objective import build_loss
 from hgld.train.preconditions import require_starts
 from hgld.train.ranks import Ranks, current, give_orders, take_orders
-from hgld.train.runs import (
-    BAD_BATCH,
-    UNDECODABLE,
-    Checkpoints,
-    Pace,
-    RunFolder,
-    deterministic,
-)
+from hgld.train.runs import BAD_BATCH, UNDECODABLE, Pace, RunFolder, deterministic
 from hgld.train.whitening import whiten_head
 from hgld.words import count_text
 
@@ -190,9 +183,9 @@ def _train(
         whiten_head(model, data, options, damaged)
     model.train()
     learner = Learner(model, criterion, len(data.levels), options, run, ranks)
-    checkpoints = Checkpoints(folder, {**learner.parts, UNDECODABLE: damaged})
+    state = {**learner.parts, UNDECODABLE: damaged}
 
-    start = checkpoints.resume(device)
+    start = folder.resume(state, device)
     if len({*ranks.collect(start)}) > 1:
         raise ranks.told(
             HgldError(
@@ -253,7 +246,7 @@ def _train(
             if stop or done % options.checkpoint_steps == 0 or done == run.steps:
                 if ranks.leads:
                     metrics.sync()
-                    checkpoints.save(done)
+                    folder.save(done, state)
                     _report_skipped(folder.path.name, learner, done)
                 # No process ends before the checkpoint is saved; a request may come until then.
                 stop = ranks.any(stop or ask())

@@ -168,6 +168,42 @@ class RunFolder:
             return ""
         return f"{healed} images that were damaged when it was trained are undamaged now"
 
+    def save(self, done: int, parts: Mapping[str, Any]) -> None:
+        """Write the state of all parts after ``done`` steps as the checkpoint, atomically."""
+        state = {name: part.state_dict() for name, part in parts.items()}
+        buffer = io.BytesIO()
+        made_from = {"made_from": self.fingerprint, "weights": self.weights}
+        made_from |= {"start": self.start_sha256} if self.start else {}
+        path = self.path / LOSSES
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        losses = "".join(lines[:done])
+        torch.save({"step": done, **made_from, LOSSES: losses, **state}, buffer)
+        write_file(self.path / CHECKPOINT, buffer.getvalue())
+
+    def resume(self, parts: Mapping[str, Any], device: torch.device) -> int:
+        """Load the state of all parts, if there is a checkpoint; return the number of steps done.
+
+        Raises:
+            InvalidData: it is the state of another run.
+        """
+        if not self.has_checkpoint:
+            return 0
+        path = self.path / CHECKPOINT
+        state = torch.load(path, map_location=device, weights_only=True)
+        if state.get("made_from") != self.fingerprint:
+            raise InvalidData(
+                f"{path}: was made with other options or shards than the run; {TRAIN_AGAIN}"
+            )
+        try:
+            for name, part in parts.items():
+                part.load_state_dict(state[name])
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise InvalidData(
+                f"{path}: holds the state of another architecture than the pipeline's "
+                f"({one_line(error)}); {TRAIN_AGAIN}"
+            ) from None
+        return int(state["step"])
+
     @contextmanager
     def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
         """Open the files of measurements after the step ``done``; later lines are removed.
@@ -251,53 +287,6 @@ class Metrics:
         """Force the losses to disk, before the checkpoint that counts on them."""
         if self.losses is not None:
             os.fsync(self.losses.fileno())
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """Save and restore the state of a run after its last saved step."""
-
-    folder: RunFolder
-    parts: dict[str, Any]
-
-    def save(self, done: int) -> None:
-        """Write the state after ``done`` steps, atomically."""
-        state = {name: part.state_dict() for name, part in self.parts.items()}
-        buffer = io.BytesIO()
-        made_from = {"made_from": self.folder.fingerprint, "weights": self.folder.weights}
-        made_from |= {"start": self.folder.start_sha256} if self.folder.start else {}
-        path = self.folder.path / LOSSES
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        losses = "".join(lines[:done])
-        torch.save({"step": done, **made_from, LOSSES: losses, **state}, buffer)
-        write_file(self._path, buffer.getvalue())
-
-    def resume(self, device: torch.device) -> int:
-        """Load the saved state, if there is one; return the number of steps done.
-
-        Raises:
-            InvalidData: it is the state of another run.
-        """
-        if not self._path.is_file():
-            return 0
-        state = torch.load(self._path, map_location=device, weights_only=True)
-        if state.get("made_from") != self.folder.fingerprint:
-            raise InvalidData(
-                f"{self._path}: was made with other options or shards than the run; {TRAIN_AGAIN}"
-            )
-        try:
-            for name, part in self.parts.items():
-                part.load_state_dict(state[name])
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise InvalidData(
-                f"{self._path}: holds the state of another architecture than the pipeline's "
-                f"({one_line(error)}); {TRAIN_AGAIN}"
-            ) from None
-        return int(state["step"])
-
-    @property
-    def _path(self) -> Path:
-        return self.folder.path / CHECKPOINT
 
 
 def _checkpoint_of(run: Path) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from hgld.shards.index import read_index
 from hgld.tasks import watched_by
 from hgld.train.data import TrainingData
 from hgld.train.objective import build_loss
-from hgld.train.runs import Checkpoints, RunFolder
+from hgld.train.runs import RunFolder
 from hgld.words import duration_text
 from tests.listening import heard
 from tests.made_shards import feed_batches, small_options, visible
@@ -385,13 +385,13 @@ def test_a_request_to_stop_saves_and_says_how_to_go_on(train, tmp_path: Path, st
 def test_ctrl_c_while_the_last_checkpoint_is_saved_is_a_request_to_stop(
     train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = Checkpoints.save
+    save = RunFolder.save
 
-    def save_and_interrupt(checkpoints: Checkpoints, done: int) -> None:
-        save(checkpoints, done)
+    def save_and_interrupt(*given: Any) -> None:
+        save(*given)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Checkpoints, "save", save_and_interrupt)
+    monkeypatch.setattr(RunFolder, "save", save_and_interrupt)
     with pytest.raises(Resumable, match="was stopped after step 6 of 6"):
         train({"run": SHORT}, out=tmp_path / "cut")
     cut = train({"run": SHORT}, out=tmp_path / "cut")

@@ -12,7 +12,7 @@ from hgld.errors import InvalidData
 from hgld.shards.damaged import DamagedImages
 from hgld.tasks import watched_by
 from hgld.train import verify_models
-from hgld.train.runs import Checkpoints, RunFolder
+from hgld.train.runs import RunFolder
 from tests.listening import heard
 from tests.made_shards import visible
 
@@ -101,10 +101,10 @@ def test_only_the_runs_of_the_pipeline_are_checked(models: Path) -> None:
 
 
 def test_a_checkpoint_of_other_options_is_never_loaded(tmp_path: Path) -> None:
-    Checkpoints(RunFolder(tmp_path, "these"), {}).save(1)
+    RunFolder(tmp_path, "these").save(1, {})
     says = r"\.checkpoint\.pt: was made with other options or shards"
     with pytest.raises(InvalidData, match=says):
-        Checkpoints(RunFolder(tmp_path, "others"), {}).resume(torch.device("cpu"))
+        RunFolder(tmp_path, "others").resume({}, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_deleted(
         raise error
 
     run = RunFolder(tmp_path, "these")
-    Checkpoints(run, {"undecodable": DamagedImages(0, str)}).save(1)
+    run.save(1, {"undecodable": DamagedImages(0, str)})
     monkeypatch.setattr(torch, "load", refuse)
     with pytest.raises(type(error)):
         run.prepare()
