@@ -16,7 +16,7 @@ from hgld.config.option_types import (
     RunName,
     files_of_models,
 )
-from hgld.config.training_options import Seed, Size, require_crop_inside
+from hgld.config.training_options import Positive, Seed, Size, require_crop_inside
 
 
 class ModelOptions(Options):
@@ -48,14 +48,7 @@ class ModelOptions(Options):
     mean: tuple[float, float, float] | None = None
     """Mean of red, green and blue (0 to 1) that is subtracted; default: as the pretrained model,
     ImageNet's for python."""
-    std: (
-        tuple[
-            Annotated[float, Field(gt=0)],
-            Annotated[float, Field(gt=0)],
-            Annotated[float, Field(gt=0)],
-        ]
-        | None
-    ) = None
+    std: tuple[Positive, Positive, Positive] | None = None
     """Standard deviation by which the difference is divided."""
     max_side: int | None = Field(None, ge=16, le=16384)
     """Embed each photo at its own size, one at a time, after it was shrunk to this longer side in

@@ -200,10 +200,8 @@ def require_crop_inside(crop: int | None, resized: "Size") -> None:
 
 Side = Annotated[int, Field(ge=1)]
 Size = Annotated[Side, Tag("<side>")] | Annotated[tuple[Side, Side], Tag("<sides>")]
-Range = Annotated[
-    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
-    AfterValidator(_require_rising),
-]
+Positive = Annotated[float, Field(gt=0)]
+Range = Annotated[tuple[Positive, Positive], AfterValidator(_require_rising)]
 
 
 class AugmentationOptions(Options):
