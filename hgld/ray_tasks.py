@@ -39,19 +39,22 @@ FileRange = tuple[Path, int, int]  # file, offset, bytes
 
 @runtime_checkable
 class FileTask(Protocol):
-    """Task that names its local files, so that it can run on a machine that does not have them."""
+    """Task that names its local files, so that it can run on a machine that does not have them.
+
+    By default it has none.
+    """
 
     def reads(self) -> Iterable[FileRange]:
         """Ranges of local files that the task reads."""
-        ...
+        return ()
 
     def shares(self) -> Iterable[Path]:
-        """Local files that all tasks of a map read whole; a worker gets them once."""
-        ...
+        """Local files that all tasks of a map read whole, which a worker gets once."""
+        return ()
 
     def writes(self) -> Sequence[Path]:
         """Local files that the task makes, in the order in which they must appear."""
-        ...
+        return ()
 
     def moved(self, place: Callable[[Path], Path]) -> Self:
         """Return the task with ``place`` applied to each of its local paths."""

@@ -39,7 +39,7 @@ from hgld.model.devices import (
     require_precision,
     worker_device,
 )
-from hgld.ray_tasks import FileRange, Reserve
+from hgld.ray_tasks import FileRange, FileTask, Reserve
 from hgld.shards.index import photo_columns
 from hgld.shards.location import tar_folder
 from hgld.shards.read import ShardImages, stack_images
@@ -161,7 +161,7 @@ class EmbeddingStore:
 
 
 @dataclass(frozen=True)
-class EmbedTask:
+class EmbedTask(FileTask):
     """Inputs of a process that embeds the images of one file."""
 
     model: Model

@@ -33,7 +33,7 @@ from hgld.ranking.rankings import (
     warn_if_concerned,
 )
 from hgld.ranking.structure import ClassSums
-from hgld.ray_tasks import FileRange
+from hgld.ray_tasks import FileTask
 from hgld.tasks import map_tasks, track
 
 FIRST_RANKS = 100  # ranks whose images are kept by row number, for the report
@@ -232,7 +232,7 @@ def count_tasks(options: EvaluateOptions, queries: int, images: int) -> int:
 
 
 @dataclass(frozen=True)
-class RankTask:
+class RankTask(FileTask):
     """Inputs of a process that ranks the whole gallery for some of the queries.
 
     Attributes:
@@ -253,17 +253,9 @@ class RankTask:
     device: str
     threads: int | None
 
-    def reads(self) -> list[FileRange]:
-        """Nothing but the shared files."""
-        return []
-
     def shares(self) -> list[Path]:
         """All files: a worker gets the gallery once for all its tasks."""
         return list(dict.fromkeys((*self.query, *self.gallery, *self.labels)))
-
-    def writes(self) -> list[Path]:
-        """Nothing: the result is small."""
-        return []
 
     def moved(self, place: Callable[[Path], Path]) -> Self:
         """Return the task for other folders."""

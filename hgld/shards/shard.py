@@ -24,7 +24,7 @@ from pyarrow import feather
 from hgld.artifacts import atomic_path, hash_file, read_sealed, records, write_sealed
 from hgld.errors import DISK_FULL, InvalidData, Resumable
 from hgld.images import OutsidePhoto, Undecodable
-from hgld.ray_tasks import FileRange
+from hgld.ray_tasks import FileRange, FileTask
 from hgld.shards.export_plan import PlannedShard
 from hgld.shards.files import OTHER, FileReader
 from hgld.shards.index import read_manifest
@@ -47,7 +47,7 @@ NOTE = b"hgld"  # metadata key of a marker's facts beside its rows
 
 
 @dataclass(frozen=True)
-class ShardTask:
+class ShardTask(FileTask):
     """All that a process needs to write one shard."""
 
     planned: PlannedShard
@@ -82,10 +82,6 @@ class ShardTask:
             yield self.planned.plan, offset, size
         for path, offset, size in self.planned.read()[PLACE].itertuples(index=False):
             yield self.source / path, offset, size
-
-    def shares(self) -> Sequence[Path]:
-        """No file is read by all tasks."""
-        return ()
 
     def writes(self) -> Sequence[Path]:
         """The shard, unless the task uploads it, then its marker."""
