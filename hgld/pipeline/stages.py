@@ -271,6 +271,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("instance_of", "misses", "ancestry"),
         when=_FROM_ITEMS,
         uses=("link.languages",),
+        revision=2,
     ),
     Stage(
         "clean",

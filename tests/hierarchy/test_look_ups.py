@@ -8,14 +8,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import table_of
+from hgld.artifacts import declared_table, table_of
 from hgld.config import EmbedOptions, LinkOptions, ScrapeOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.link import link_classes
 from hgld.hierarchy.scrape.answers import LookUp, lookup_key, read_found
-from hgld.hierarchy.scrape.items import DumpedItems, DumpedLookUps
+from hgld.hierarchy.scrape.items import DumpedItems, DumpedLookUps, scrape_items
 from tests.hierarchy.made_dump import write_dumps
-from tests.mediawiki.world import entity, text_claim
+from tests.hierarchy.small_wiki import Wiki
+from tests.mediawiki.world import entity, is_a, text_claim
 
 SEARCH = lookup_key("search", "en", "red fox")
 GBIF = lookup_key("statement", "P846", "5219243")
@@ -127,3 +128,25 @@ def test_an_item_has_its_label_in_the_first_of_the_languages(tmp_path: Path) -> 
         context=StageContext("", tmp_path, SourceOptions(), tmp_path, scrape),
     )
     assert linked[["item_id", "label"]].to_numpy().tolist() == [["Q8332", "Rotfuchs"]]
+
+
+def test_a_class_that_an_item_names_twice_or_by_an_id_merged_since_is_above_it_once(
+    wiki: Wiki, context: StageContext
+) -> None:
+    named: dict[str, Any] = {"labels": {}, "descriptions": {}, "aliases": {}, "sitelinks": {}}
+    twice = {"P31": [is_a("Q30"), is_a("Q30"), is_a("Q20")]}  # Q30 was merged into Q20
+    for item_id, claims in (("Q1", twice), ("Q20", {"P31": [is_a("Q40")]}), ("Q40", {})):
+        wiki.entities[item_id] = {"id": item_id, "lastrevid": 9, **named, "claims": claims}
+    wiki.entities["Q30"] = {**wiki.entities["Q20"], "redirects": {"from": "Q30", "to": "Q20"}}
+    rows = [{"split": "train", "landmark_id": 0, "name": "x", "item_id": "Q1", "commons_url": ""}]
+    options = ScrapeOptions(
+        source="items", wikidata_api=wiki.url, contact="someone@example.org", most_hops=1
+    )
+    table = pd.DataFrame(rows)
+    found, _, ancestry = scrape_items(table, table, options=options, context=context)
+    above = declared_table("ancestry").check(ancestry, Path("ancestry.csv"))
+    assert set(found["class_id"]) == {"Q20"}
+    assert sorted(zip(above["item_id"], above["above"], strict=True)) == [
+        ("Q1", "Q20"),
+        ("Q20", "Q40"),
+    ]

@@ -253,15 +253,17 @@ def scrape_items(
     )
     ancestry = [
         {
-            "item_id": item_id,
+            "item_id": item.item_id,
             "label": item.named(best_first),
             "property": name,
-            "above": above,
+            "above": graph[above].item_id or above,
             "statement": statement,
             "revision": item.revision,
         }
-        for item_id, item in graph.items()
+        for item in graph.values()
         for name, above, statement in item.statements
         if above in graph
     ]
-    return pd.concat([found, named]), misses, table_of("ancestry", ancestry)
+    # an item may name a class twice, such as for two times, or by an id that was merged into it
+    once = table_of("ancestry", ancestry).drop_duplicates(["item_id", "property", "above"])
+    return pd.concat([found, named]), misses, once
