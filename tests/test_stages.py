@@ -2,6 +2,7 @@ import subprocess
 import sys
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_a_stage_names_artifacts_that_exist_and_has_options(stage: Stage) -> Non
     assert stage.name in Pipeline.model_fields
     pipeline = Pipeline.model_validate({"labels": "x"})
     for used in stage.uses:  # a section, or an option of one
-        assert attrgetter(used)(pipeline) is not None
+        attrgetter(used)(pipeline)
 
 
 def test_only_stages_with_a_model_load_torch() -> None:
@@ -134,16 +135,28 @@ def test_another_name_of_a_level_makes_the_release_stale(tmp_path: Path) -> None
     assert found["cluster.levels"] == ["a", "b"]
 
 
-def test_another_number_of_clusters_makes_only_the_clusters_stale(tmp_path: Path) -> None:
-    """Other stages that use the section take the names of the levels from it."""
+@pytest.mark.parametrize(
+    ("section", "option", "values", "stage"),
+    [
+        ("cluster", "clusters", (5, 6), "cluster"),  # others take the names of the levels
+        ("scrape", "most_hops", (1, 2), "scrape"),  # links take the wiki or its dump
+        ("scrape", "properties", (["P31"], ["P171"]), "scrape"),
+        ("embed", "prompt", ("{label}", "a {label}"), "embed"),
+    ],
+)
+def test_an_option_makes_no_stage_stale_that_uses_only_others_of_its_section(
+    tmp_path: Path, section: str, option: str, values: tuple[object, object], stage: str
+) -> None:
     lock, found = Lock(tmp_path / "lock.json"), []
-    for clusters in (5, 6):
-        options = {"labels": "x", "publish": {"name": "Mine"}, "cluster": {"clusters": clusters}}
+    for value in values:
+        options: dict[str, Any] = {"labels": "x", "publish": {"name": "Mine"}, "cluster": {}}
+        options |= {"scrape": {"source": "items"}, "embed": {"encoder": "offline:minilm"}}
+        options[section] |= {option: value}
         pipeline = Pipeline.model_validate(options)
         workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
         stages = active_stages(pipeline)
         found.append({stage.name: stage_options(stage, workspace, lock) for stage in stages})
-    assert [name for name in found[0] if found[0][name] != found[1][name]] == ["cluster"]
+    assert [name for name in found[0] if found[0][name] != found[1][name]] == [stage]
 
 
 def test_without_a_name_nothing_is_published() -> None:

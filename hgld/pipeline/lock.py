@@ -370,7 +370,7 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
     An option with a path to the user's files has a second entry for their content.
     """
     flat: dict[str, Any] = {}
-    for section in (stage.name, *(used.partition(".")[0] for used in stage.uses)):
+    for section in dict.fromkeys((stage.name, *(used.partition(".")[0] for used in stage.uses))):
         options = getattr(workspace.pipeline, section)
         if isinstance(options, str):
             flat[section] = getattr(workspace, section)  # the folder's name, if there is no title
@@ -378,7 +378,7 @@ def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, A
         _flatten(section, options.decisive(), workspace.pipeline_file.resolve().parent, flat)
         brought = options.brought_paths() | _not_hashed(options, workspace.source)
         for name, path in brought.items():
-            if f"{section}.{name}" not in stage.ignores:
+            if _decides(stage, f"{section}.{name}"):
                 flat[f"what {section}.{name} holds"] = lock.hash_brought(path)
     return _decisive(flat | _orders(stage, workspace.pipeline), stage)
 
@@ -408,15 +408,16 @@ def _not_hashed(options: Options, source: Path) -> dict[str, Path]:
 
 
 def _decisive(options: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
-    """Return the options without those that the stage ignores, or does not use of a section."""
-    ignored = {*stage.ignores, *(f"what {name} holds" for name in stage.ignores)}
-    alone = {used.partition(".")[0]: used for used in stage.uses if "." in used}
-    return {
-        name: value
-        for name, value in options.items()
-        if name not in ignored
-        and alone.get(name.removeprefix("what ").partition(".")[0], name) == name
-    }
+    """Return the options that decide the output of a stage."""
+    names = {name: name.removeprefix("what ").removesuffix(" holds") for name in options}
+    return {name: value for name, value in options.items() if _decides(stage, names[name])}
+
+
+def _decides(stage: Stage, option: str) -> bool:
+    """Whether a stage does not ignore an option, and uses it or all of its section."""
+    alone = {used.partition(".")[0] for used in stage.uses if "." in used}
+    used = option in stage.uses or option.partition(".")[0] not in alone
+    return used and option not in stage.ignores
 
 
 def _flatten(name: str, value: Any, folder: Path, into: dict[str, Any]) -> None:

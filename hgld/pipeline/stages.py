@@ -102,7 +102,7 @@ _link = partial(
     Stage,
     "link",
     writes=("linked", "unlinked", "link_review"),
-    uses=("embed", "scrape"),
+    uses=("embed", "scrape.dump_entities", "scrape.wikidata_api"),
     balance=Balance("landmarks", "linked", "unlinked"),
     revision=4,
 )
@@ -228,7 +228,7 @@ STAGES: tuple[Stage, ...] = (
         "Look up the Wikidata items of the classes by name.",
         reads=("landmarks", "images", "links"),
         when={**_FROM_ITEMS, "embed.compares_photos": False},
-        ignores=_OF_PHOTOS,
+        ignores=(*_OF_PHOTOS, "embed.prompt"),
     ),
     _link(
         "hgld.evaluate.class_photos:link_with_photos",
