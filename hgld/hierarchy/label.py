@@ -25,7 +25,7 @@ from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import Decided, Decision, fault_of_decision, fault_of_place, kinds_of
 from hgld.hierarchy.label_file import hierarchy_of, read_published
 from hgld.tasks import say
-from hgld.words import count_text, single_blanks, verb_text
+from hgld.words import count_text, part_text, single_blanks, verb_text
 
 __all__ = ["build_labels", "read_published"]
 
@@ -83,6 +83,13 @@ def build_labels(
         )
     # After the decisions: an override has priority over them.
     here = landmarks[BY_LANDMARK].merge(overrides, on=BY_LANDMARK)
+    known = pd.MultiIndex.from_frame(here[BY_LANDMARK])
+    others = overrides[~pd.MultiIndex.from_frame(overrides[BY_LANDMARK]).isin(known)]
+    if len(others):  # with a typo in it, an override would change nothing, silently
+        are = part_text(len(others), len(overrides), "override", "are")
+        split, landmark_id = others[BY_LANDMARK].iloc[0]
+        one = f"{context.source.class_noun} here, first {split}:{landmark_id}"
+        say(f"overrides.csv: {are} of no {one}")
     first = values.drop_duplicates(BY_LANDMARK)
     # A landmark without any value may have an override, too.
     unknown = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}

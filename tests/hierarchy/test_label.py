@@ -11,6 +11,7 @@ from hgld.artifacts import columns_of, records, table_of
 from hgld.config import LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.label import build_labels
+from tests.listening import heard
 
 URL = "http://commons.wikimedia.org/wiki/Category:"
 
@@ -200,9 +201,13 @@ def test_an_override_brings_back_a_landmark_that_was_lost(context: StageContext)
     assert found["lineage"]["revision"].tolist() == [0]
 
 
-def test_an_override_of_a_landmark_elsewhere_changes_nothing(context: StageContext) -> None:
+def test_an_override_of_a_landmark_elsewhere_changes_nothing_and_is_reported(
+    context: StageContext,
+) -> None:
     world = replace(SIMPLE, overrides=(("index", 1, "lake", "natural"),))
-    assert label(world, context)["lineage"]["decided_by"].tolist() == ["decision"]
+    with heard() as said:
+        assert label(world, context)["lineage"]["decided_by"].tolist() == ["decision"]
+    assert said == ["overrides.csv: 1 of 1 override is of no landmark here, first index:1"]
 
 
 def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
