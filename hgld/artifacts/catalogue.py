@@ -336,7 +336,7 @@ ARTIFACTS: dict[str, Artifact] = {
         may_lack=("evidence", "entry", "undoes"),
     ),
     "class_roots": Table(
-        "class_roots.csv",  # known Wikidata classes; one without a kind ends the search upwards
+        "class_roots.csv",  # known Wikidata classes; the search upwards ends at them
         {"class_id": "text", "label": "text", "kind": "text", "supercategory": "text"},
         ("class_id",),
         place="labels",

@@ -33,7 +33,7 @@ ASK = "ask"  # the kind of a class that is as near to natural as to human-made r
 
 @dataclass(frozen=True)
 class Root:
-    """A known class at which the way up ends; one without a kind says nothing."""
+    """A known class at which the way up ends; one without kind and supercategory says nothing."""
 
     class_id: str
     label: str
@@ -148,7 +148,8 @@ def hints_above(
         steps = steps_up(
             class_id, lambda one: graph[one].above if one in graph else (), most_hops, ends
         )
-        found = [(hops, ends[one]) for one, hops in steps.items() if one in ends and ends[one].kind]
+        met = ((hops, ends[one]) for one, hops in steps.items() if one in ends)
+        found = [(hops, root) for hops, root in met if root.kind or root.supercategory]
         if found:
             rows.append({"class_id": class_id, "instance_of": label, **_hint(found)})
     return rows
@@ -158,22 +159,22 @@ def _hint(found: Iterable[tuple[int, Root]]) -> dict[str, Any]:
     """The hint of the roots at these distances; of each kind, the nearest is named."""
     ordered = sorted(found, key=lambda pair: (pair[0], pair[1].label))
     # Roots of both kinds at the same distance: a person has to choose.
-    kind = _of_nearest(ordered, "kind") or ASK
+    kind = _of_nearest(ordered, "kind", ASK)
     # Some roots give only a kind, so the nearest with a supercategory may be farther.
     groups = [pair for pair in ordered if pair[1].kind == kind and pair[1].supercategory]
     told = {root.kind: f"{root.label} ({hops})" for hops, root in reversed(ordered)}
     return {
         "kind_hint": kind,
-        "supercategory_hint": _of_nearest(groups, "supercategory"),
+        "supercategory_hint": _of_nearest(groups, "supercategory", ""),
         "root": "; ".join(told[kind] for kind in dict.fromkeys(root.kind for _, root in ordered)),
         "hops": ordered[0][0],
     }
 
 
-def _of_nearest(ordered: Sequence[tuple[int, Root]], name: str) -> str:
-    """Return the fact that all of the nearest roots have; empty if they differ or there is none."""
+def _of_nearest(ordered: Sequence[tuple[int, Root]], name: str, otherwise: str) -> str:
+    """Return the fact that all of the nearest roots have, if they have the same one."""
     found = {str(getattr(root, name)) for hops, root in ordered if hops == ordered[0][0]}
-    return found.pop() if len(found) == 1 else ""
+    return found.pop() if len(found) == 1 else otherwise
 
 
 def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -> list[Root]:
@@ -184,7 +185,8 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
         f"row {row_in_file(path, place)}: {fault}"
         for place, row in enumerate(rows)
         if (name := row["supercategory"])
-        if (fault := fault_of_place(name, row["kind"] or "nothing", kinds))  # a root has a kind
+        for kind in [row["kind"] or ("nothing" if kinds.get(name) else "")]  # if there are kinds
+        if (fault := fault_of_place(name, kind, kinds))
     ]
     require_no_faults(path, faults)
     return [Root(**row) for row in rows]

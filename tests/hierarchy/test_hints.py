@@ -1,7 +1,7 @@
 """Hints from Wikidata's classes, asked from the made world's server and worked out by hand."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,17 @@ def test_two_supercategories_equally_near_are_none() -> None:
     river = Root("Q8", "river", "natural", "river")
     found = hint(graph(Q1="Q5 Q8"), LAKE, river)
     assert found is not None and found["supercategory_hint"] == ""
+
+
+def test_without_kinds_the_nearest_root_gives_the_supercategory(context: StageContext) -> None:
+    lake = replace(LAKE, kind="")  # of data with one level above the classes
+    found = hint(graph(Q1="Q5 Q9"), lake, TOP)
+    assert found is not None
+    assert (found["kind_hint"], found["supercategory_hint"]) == ("", "lake")
+    assert found["root"] == "lake (1)"
+    taxonomy = table_of("taxonomy", [{"supercategory": "lake", "kind": "", "definition": ""}])
+    roots = table_of("class_roots", [asdict(lake), asdict(TOP)])
+    hint_nothing(table_of("values", []), taxonomy, roots, options=HintOptions(), context=context)
 
 
 def test_the_way_does_not_go_on_above_a_root() -> None:
