@@ -136,13 +136,15 @@ def collect(source: Path, *, options: CollectOptions, context: StageContext) -> 
             f"{count_text(len(broken), 'row')} of {file} with a line break in {levels[-1]}, first "
             f"{broken[0]}; if these are several rows, close the quote"
         )
-    counted = rows.groupby("path")[levels[-1]].transform("first")
-    other = rows[(judged["reason"] == "duplicate") & (rows[levels[-1]] != counted)]
-    if len(other):
-        say(
-            f"{count_text(len(other), 'row')} of {file} put an image into another class than a row "
-            f"above, first {other.index[0]}; the row above counts"
-        )
+    put_into = {"class": rows[levels[-1]], **({"split": judged["split"]} if has_splits else {})}
+    for what, cells in put_into.items():
+        counted = cells.groupby(rows["path"]).transform("first")
+        other = rows[(judged["reason"] == "duplicate") & (cells != counted)]
+        if len(other):
+            say(
+                f"{count_text(len(other), 'row')} of {file} put an image into another {what} than "
+                f"a row above, first {other.index[0]}; the row above counts"
+            )
     empty = _empty_folders(source, rows["path"], "split" in rows) if not file else unlisted[:0]
     if len(images):
         named = {*rows[levels[-1]], *(PurePosixPath(path).name.strip() for path in empty["path"])}

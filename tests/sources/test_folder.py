@@ -424,11 +424,18 @@ def test_a_quote_that_is_not_closed_is_reported(context: StageContext) -> None:
     assert any("1 row of labels.csv with a line break in species, first row 3" in s for s in said)
 
 
-def test_an_image_in_rows_of_two_classes_is_reported(context: StageContext) -> None:
-    more = "".join(f"birds/m1.jpg,Anseriformes,Anatidae,{name},,\n" for name in ("teal", "mallard"))
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [(("teal,", "mallard,"), "class"), (("mallard,evaluation", "mallard,train"), "split")],
+)
+def test_an_image_in_rows_of_two_classes_or_splits_is_reported(
+    context: StageContext, rows: tuple[str, str], what: str
+) -> None:
+    more = "".join(f"birds/m1.jpg,Anseriformes,Anatidae,{cells},\n" for cells in rows)
     _, said = landmarks_and_notices(context, write_folder(context, LABELS + more))
-    named = "1 row of labels.csv put an image into another class than a row above, first row 6;"
-    assert any(line.startswith(named) for line in said)
+    named = f"1 row of labels.csv put an image into another {what} than a row above, first row 6;"
+    assert [line for line in said if line.startswith(named)]
+    assert sum("into another" in line for line in said) == 1
 
 
 @pytest.mark.parametrize(
