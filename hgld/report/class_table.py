@@ -29,8 +29,9 @@ class ClassTable:
         paths: of the classes, each coarse to fine; a class comes after the one that holds it.
         queries: (C,) number of queries.
         names: of the metrics and runs, in the order of the columns.
-        means: (C, M) in [0, 1]; nan without a value.
-        ends: (2, C, M) of the 95 % intervals; nan if unknown.
+        means: (C, M) in [0, 1], of several seeds the mean over them; nan if one has no value.
+        ends: (2, C, M) of the 95 % intervals; nan if unknown, as of MS of several seeds, which have
+            values of different queries.
         levels: names of the levels of the queries' classes, coarse to fine.
         shown: finest class -> its name, if known.
     """
@@ -59,10 +60,13 @@ class ClassTable:
         paths = [queries.path(str(image)) for image in values.index]
         names = [(m, run) for m in measured.evaluation["metrics"] for run in measured.runs]
         columns = []
-        for metric, run in names:  # means over the seeds
+        uneven: dict[int, np.ndarray] = {}  # of MS: each seed has values of the queries it misses
+        for i, (metric, run) in enumerate(names):  # means over the seeds
             keys = [(metric, model) for model in measured.runs[run]["models"]]
             known = [values[key] for key in keys if key in values]
             columns.append(np.mean(known, axis=0) if known else np.full(len(values), np.nan))
+            if (np.isnan(known).any(axis=0) & ~np.isnan(known).all(axis=0)).any():
+                uneven[i] = np.stack(known, axis=1)  # (Q, S)
         table = np.stack(columns, axis=1) if columns else np.empty((len(values), 0))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         classes: list[Path] = []
@@ -72,7 +76,11 @@ class ClassTable:
             numbers, own = pd.factorize(pd.Series([p[:depth] for p in paths], dtype=object))
             by_class = measured.intervals.unit == "classes" and depth < len(levels)
             units = finest if by_class else np.arange(len(paths))
-            found.append((np.bincount(numbers), *class_means(table, numbers, units)))
+            means, ends = class_means(table, numbers, units)
+            for i, seeds in uneven.items():  # as the mean of a run: over the means of its seeds
+                means[:, i] = class_means(seeds, numbers, units)[0].mean(axis=1)
+                ends[:, :, i] = np.nan
+            found.append((np.bincount(numbers), means, ends))
             classes += own.tolist()
         order = sorted(range(len(classes)), key=lambda i: (len(classes[i]), classes[i]))
         counts = np.concatenate([one[0] for one in found])[order]

@@ -67,6 +67,29 @@ def test_the_files_of_the_classes_have_every_level_metric_and_run(report: Path) 
         assert cell[6] == (f"{mean} ({low}--{high})" if low else mean)
 
 
+def test_mistakes_of_several_seeds_have_the_mean_over_the_seeds_as_the_run_has(
+    run: MadeRun,
+) -> None:
+    # one seed errs on two queries, the other on one of them; of the natural classes on none
+    images = run.index["image_id"].tolist()
+    severe = [("good", images[0], 0.25), ("good", images[1], 0.75), ("plain", images[0], 1.0)]
+    mistakes = pd.DataFrame(severe, columns=["model", "image_id", "value"])
+    mistakes = mistakes.assign(metric="MS", **{"class": "1"})
+    other = run.per_query.assign(model="plain")
+    run.per_query = pd.concat([run.per_query, other, mistakes], ignore_index=True)
+    run.evaluation["metrics"] = ["H-AP", "MS"]
+    for name, mean in (("good", 0.5), ("plain", 1.0)):
+        run.evaluation["models"][name]["mean"] = {"H-AP": 0.5, "MS": mean}
+    run.evaluation["runs"] = {
+        "net": {"models": ["good", "plain"], "mean": {"H-AP": 0.5, "MS": 0.75}}
+    }
+    table = pd.read_csv(write(run, grid_queries=0) / "classes.csv")
+    found = table[table["metric"] == "MS"].set_index("class")
+    assert found.loc["human-made", "mean"] == found.loc["church", "mean"] == 0.75
+    assert np.isnan(found.loc[["natural", "bridge"], "mean"]).all()
+    assert np.isnan(found["low"]).all()  # the seeds have values of different queries
+
+
 def test_latex_breaks_a_long_table_and_escapes_what_people_wrote() -> None:
     few = pd.DataFrame({"a_b": ["50 % & more"], "share": [0.5], "n": [1234]})
     assert frame_latex(few).splitlines()[1:] == [
