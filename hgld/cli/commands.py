@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, open_runner
+from hgld.cli.arguments import AsJson, Now, PipelineFile, Settings, Work, open_runner, out_option
 from hgld.cli.output import print_json, progress
 from hgld.cli.stage_commands import refuse_torchrun
 from hgld.errors import InvalidData, UsageError
@@ -26,12 +26,7 @@ def new(
             help="Your images: a sub-folder for each class, or a CSV of paths and labels.",
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The new file; default: FOLDER.toml, here."
-        ),
-    ] = None,
+    out: Annotated[Path | None, out_option("The new file; default: FOLDER.toml, here.")] = None,
     qualify: Annotated[
         bool,
         typer.Option("--qualify", help="Name classes of several parents NAME (PARENT)."),
