@@ -74,14 +74,6 @@ class Example:
     results: tuple[FoundByModel, ...]
 
 
-@dataclass(frozen=True)
-class ExampleGroup:
-    """Examples that were chosen for the same reason."""
-
-    name: str
-    examples: tuple[Example, ...]
-
-
 def find_examples(
     chosen: Mapping[str, Sequence[str]],
     rankings: Mapping[str, RankingFile],
@@ -89,8 +81,8 @@ def find_examples(
     queries: "Images | NameQueries",
     gallery: "Images",
     images: int,
-) -> list[ExampleGroup]:
-    """The chosen queries with what each model found for them.
+) -> dict[str, list[Example]]:
+    """The chosen queries of each group with what each model found for them.
 
     Args:
         chosen: group -> ids of its queries.
@@ -124,7 +116,7 @@ def find_examples(
         results = tuple(result(image_id, model) for model in rankings)
         return Example(queries.photo(image_id), results)
 
-    return [ExampleGroup(name, tuple(map(example, group))) for name, group in chosen.items()]
+    return {name: [example(image_id) for image_id in group] for name, group in chosen.items()}
 
 
 def precision_recall(hits: np.ndarray, total: int) -> tuple[tuple[float, float], ...]:

@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from textwrap import fill
 
 import pandas as pd
@@ -17,7 +18,7 @@ from hgld.config import ReportOptions
 from hgld.errors import UsageError
 from hgld.figures import COMPRESSION, LIGHT, draw_line
 from hgld.ranking import lower_is_better
-from hgld.report.examples import ExampleGroup, choose_differing, choose_queries, find_examples
+from hgld.report.examples import Example, choose_differing, choose_queries, find_examples
 from hgld.report.intervals import best_of, known_means
 from hgld.report.metrics_table import best_run, first_metric
 from hgld.report.plans import ChartData
@@ -33,9 +34,9 @@ QUERY_FRAME = "#3565c9"
 shorten = partial(shortened, longest=44, last=29)  # a photo's title or author
 
 
-def draw_sheet(group: ExampleGroup, levels: Sequence[str], metric: str) -> bytes:
-    """Draw a group as a PNG: a row for each query and model, the credit below each photo."""
-    rows = [(example.photo, result) for example in group.examples for result in example.results]
+def draw_sheet(examples: Sequence[Example], levels: Sequence[str], metric: str) -> bytes:
+    """Draw examples as a PNG: a row for each query and model, the credit below each photo."""
+    rows = [(example.photo, result) for example in examples for result in example.results]
     columns = 1 + max(len(result.found) for _, result in rows)
     sheet = Image.new("RGB", (GAP + columns * (SIDE + GAP), len(rows) * ROW), LIGHT.surface)
     draw = ImageDraw.Draw(sheet)
@@ -82,14 +83,14 @@ class Gallery:
         heading: of the section.
         about: how the queries were chosen.
         titles: group -> its heading.
-        groups: the examples.
+        groups: group -> its examples.
     """
 
     name: str
     heading: str
     about: str
     titles: Mapping[str, str]
-    groups: Sequence[ExampleGroup]
+    groups: Mapping[str, Sequence[Example]]
 
 
 def find_galleries(
@@ -110,7 +111,7 @@ def find_galleries(
     above = len(measured.levels) - 1
     groups = {i: queries.path(i)[:above] or queries.path(i) for i in queries.landmarks}
 
-    def find(chosen: Mapping[str, Sequence[str]], models: Sequence[str]) -> list[ExampleGroup]:
+    def find(chosen: dict[str, list[str]], models: Sequence[str]) -> dict[str, list[Example]]:
         rankings = {model: measured.rankings[model] for model in models}
         sides = queries, measured.gallery
         return find_examples(chosen, rankings, values, *sides, options.grid_images)
@@ -165,8 +166,7 @@ def note_unknown(gallery: Gallery) -> str:
     """Return a sentence on the number of photos without author or licence; may be empty."""
     photos = [
         photo
-        for group in gallery.groups
-        for example in group.examples
+        for example in chain.from_iterable(gallery.groups.values())
         for photo in (example.photo, *(f.photo for r in example.results for f in r.found))
     ]
     missing = {

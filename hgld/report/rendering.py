@@ -28,9 +28,9 @@ def save_sheets(
 ) -> None:
     """Write each group of photos as one picture."""
     for gallery in galleries:
-        for group in gallery.groups:
-            path = folder / f"{gallery.name}-{group.name}.png"
-            path.write_bytes(draw_sheet(group, levels, metric))
+        for name, examples in gallery.groups.items():
+            path = folder / f"{gallery.name}-{name}.png"
+            path.write_bytes(draw_sheet(examples, levels, metric))
 
 
 def render_page(template: str, **facts: Any) -> str:

@@ -268,9 +268,9 @@ def test_of_a_distance_the_least_value_is_the_best(run: MadeRun) -> None:
     options = ReportOptions(grid_queries=2, grid_images=1, compared_queries=2)
     galleries = list(find_galleries(run.per_query, charted(run, *run.levels), options))
     shown = {
-        group.name: [result.value for result in group.examples[0].results]
+        name: [result.value for result in examples[0].results]
         for gallery in galleries
-        for group in gallery.groups
+        for name, examples in gallery.groups.items()
     }
     assert galleries[0].about.startswith("Queries of the model with the best AHD@5,")
     assert shown["best"] == [0.05] and shown["worst"] == [0.95]
