@@ -7,7 +7,7 @@ same bytes as an uninterrupted run (on CPU), and no random state has to be saved
 """
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -197,7 +197,7 @@ def _train(
     loader = data.loader(model.config, options, ranks, damaged)
     pace = Pace(folder, start, run.steps)
     with (
-        folder.metrics(start, ranks.leads, options.tensorboard) as metrics,
+        folder.metrics(start, options.tensorboard) if ranks.leads else nullcontext() as metrics,
         stop_requests() as ask,
         closing(loader.load(steps)) as batches,
     ):
@@ -238,13 +238,13 @@ def _train(
                 "loss": learner.loss_s,
                 "optimizer": learner.optimizer_s,
             }
-            metrics.write(done, loss, seconds)
-            if ranks.leads:
+            if metrics is not None:  # in the process that leads
+                metrics.write(done, loss, seconds)
                 pace.tell(done, batch.planned.epoch, len(rows))
             # All ranks stop after the same step, even if only one received a signal.
             stop = ranks.any(ask())
             if stop or done % options.checkpoint_steps == 0 or done == run.steps:
-                if ranks.leads:
+                if metrics is not None:
                     metrics.sync()
                     folder.save(done, state)
                     _report_skipped(folder.path.name, learner, done)

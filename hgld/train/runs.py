@@ -205,17 +205,13 @@ class RunFolder:
         return int(state["step"])
 
     @contextmanager
-    def metrics(self, done: int, write: bool = True, curves: bool = False) -> Iterator["Metrics"]:
+    def metrics(self, done: int, curves: bool = False) -> Iterator["Metrics"]:
         """Open the files of measurements after the step ``done``; later lines are removed.
 
         Args:
             done: steps that are kept.
-            write: False on ranks that write nothing.
             curves: write TensorBoard's file too.
         """
-        if not write:
-            yield Metrics(None, None)
-            return
         with (
             _open_behind(self.path / LOSSES, done) as losses,
             _open_behind(self.path / TIMINGS, done) as timings,
@@ -263,16 +259,14 @@ def _open_curves(path: Path, done: int) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Metrics:
-    """Write one line per step to both files, and a point to each curve; no files, no output."""
+    """Write one line per step to both files, and a point to each curve."""
 
-    losses: TextIO | None
-    timings: TextIO | None
+    losses: TextIO
+    timings: TextIO
     curves: Any = None
 
     def write(self, step: int, loss: float, seconds: Mapping[str, float]) -> None:
         """Write the loss of a step (counted from 1) and the seconds of its parts, by ``PARTS``."""
-        if self.losses is None or self.timings is None:
-            return
         rounded = {f"{part}_s": round(seconds[part], 4) for part in PARTS}
         self.losses.write(json.dumps({"step": step, "loss": loss}) + "\n")
         self.timings.write(json.dumps({"step": step, **rounded}) + "\n")
@@ -285,8 +279,7 @@ class Metrics:
 
     def sync(self) -> None:
         """Force the losses to disk, before the checkpoint that counts on them."""
-        if self.losses is not None:
-            os.fsync(self.losses.fileno())
+        os.fsync(self.losses.fileno())
 
 
 def _checkpoint_of(run: Path) -> dict[str, Any] | None:
