@@ -215,7 +215,7 @@ STAGES: tuple[Stage, ...] = (
         "List the classes and images of a folder.",
         when={"source.family": "folder"},
         uses=("source",),
-        revision=3,
+        revision=4,
     ),
     _collect(
         "hgld.sources.native:collect",

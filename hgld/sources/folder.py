@@ -219,9 +219,9 @@ def _read_labels(source: Path, options: SourceOptions) -> tuple[pd.DataFrame, li
         raise InvalidData(
             f"{path}: no level column; expected path, then one column a level coarse to fine"
         )
-    rows = rows.apply(lambda column: column.str.strip()).set_axis(
-        [f"row {number}" for number in rows_in_file(path, len(rows))]
-    )
+    # a lone carriage return, as in files of old Macs, would end a row of the tables of hgld
+    rows = rows.apply(lambda column: column.str.replace("\r\n?", "\n", regex=True).str.strip())
+    rows = rows.set_axis([f"row {number}" for number in rows_in_file(path, len(rows))])
     rows = rows[(rows != "").any(axis=1)]  # Excel writes rows of commas
     if rows.empty:
         raise InvalidData(f"{path}: no rows below the header; expected one row an image")

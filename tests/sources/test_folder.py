@@ -7,7 +7,7 @@ from typing import cast
 import pandas as pd
 import pytest
 
-from hgld.artifacts import ARTIFACTS
+from hgld.artifacts import ARTIFACTS, declared_table
 from hgld.config import CollectOptions, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.sources.folder import collect, read_hierarchy
@@ -418,10 +418,15 @@ def test_images_without_a_class_are_counted_with_the_first_row(context: StageCon
     assert said[1].startswith("1 image without a class, first ' /d.jpg'; move each into a folder")
 
 
-def test_a_quote_that_is_not_closed_is_reported(context: StageContext) -> None:
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+def test_a_quote_that_is_not_closed_is_reported(context: StageContext, line_end: str) -> None:
     rows = 'path,species\nbirds/m1.jpg,mallard\nbirds/t1.jpg,"teal\nbirds/r1.jpg,"raven\n'
-    _, said = landmarks_and_notices(context, write_folder(context, rows))
+    folder = write_folder(context, rows.replace("\n", line_end))
+    landmarks, said = landmarks_and_notices(context, folder)
     assert any("1 row of labels.csv with a line break in species, first row 3" in s for s in said)
+    table, path = declared_table("landmarks"), folder.with_name("landmarks.csv")
+    table.write(landmarks, path)
+    assert table.read(path)["name"].tolist() == ["mallard", "teal\nbirds/r1.jpg,raven"]
 
 
 @pytest.mark.parametrize(
