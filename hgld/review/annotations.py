@@ -16,7 +16,7 @@ import pandas as pd
 from hgld.artifacts import DECISIONS, columns_of, table_of
 from hgld.errors import InvalidData
 from hgld.hierarchy.decisions import PLACING, Decided, kinds_of
-from hgld.review.spreadsheet import Sheet, SheetRow, read_sheets
+from hgld.review.spreadsheet import Sheet, SheetRow, plain_digits, read_sheets
 from hgld.review.taxonomy import present_names
 from hgld.tasks import say
 from hgld.words import count_text, nearest
@@ -198,6 +198,7 @@ def _fault(row: SheetRow, name: str, found: Mapping[str, Annotation]) -> str:
 
 def _annotation(row: SheetRow, key: str) -> Annotation:
     unit = next((name for name in WEIGHTS if row[name]), "")
+    count = plain_digits(row[unit])
     return Annotation(
         key,
         row["instance_of"] or key,
@@ -205,19 +206,10 @@ def _annotation(row: SheetRow, key: str) -> Annotation:
         row["supercategory"],
         row["kind"].casefold(),
         row["note"] or row["why"],
-        _number(row[unit]),
+        float(count) if count.isdecimal() else 0.0,
         unit,
         row.cells,
     )
-
-
-def _number(cell: str) -> float:
-    """Return a count, ignoring thousands separators; 0 if it is not a number."""
-    digits = "".join(cell.split()).replace(",", "").replace("'", "")
-    try:
-        return max(0.0, float(digits))
-    except ValueError:
-        return 0.0
 
 
 def compare_annotations(

@@ -285,6 +285,17 @@ def _text(cell: object) -> str:
     return ESCAPED.sub(lambda code: chr(int(code[1], 16)), str(cell))
 
 
+def plain_digits(number: str) -> str:
+    """Return an integer without the thousands separators of a spreadsheet.
+
+    Example:
+        >>> plain_digits("1.234"), plain_digits("1 222,00"), plain_digits("4.0")
+        ('1234', '1222', '4')
+    """
+    whole = re.sub(r"[.,]0{1,2}$", "", "".join(number.split()))
+    return re.sub(r"[.,']", "", whole)
+
+
 def escape_controls(text: str) -> str:
     r"""Escape control characters, which XML cannot contain, as ``.xlsx`` does: ``_x0007_``.
 

@@ -21,7 +21,7 @@ from hgld.artifacts import DECISIONS, columns_of
 from hgld.hierarchy.decisions import EDITS, PLACING, Decision, in_force
 from hgld.hierarchy.kinds import kinds_to_choose
 from hgld.review.row_base import EDITABLE, Base, base_of, cells_of, has_changed, hash_cells
-from hgld.review.spreadsheet import Sheet, SheetRow
+from hgld.review.spreadsheet import Sheet, SheetRow, plain_digits
 from hgld.tasks import say
 from hgld.words import count_text, nearest, single_blanks
 
@@ -409,7 +409,7 @@ def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -
             if (value := values.get(row["key"]))
             and row[column]
             and column in value.cells
-            and _digits(row[column]) != str(value.cells[column])
+            and plain_digits(row[column]) != str(value.cells[column])
         ]
         if rows:
             say(
@@ -417,9 +417,3 @@ def _say_differences(sheet: Sheet, values: Mapping[str, Value], outdated: int) -
                 f"{count_text(len(rows), 'row')}, the first is row {rows[0]}; "
                 "the column is only there to be read and changes nothing"
             )
-
-
-def _digits(number: str) -> str:
-    """Return an integer without the thousands separators of a spreadsheet."""
-    whole = re.sub(r"[.,]0{1,2}$", "", "".join(number.split()))
-    return re.sub(r"[.,']", "", whole)

@@ -266,9 +266,10 @@ def test_of_a_file_of_decisions_those_in_force_count(tmp_path: Path) -> None:
 
 
 def test_counts_are_read_as_spreadsheets_write_them(tmp_path: Path) -> None:
-    text = 'decision,supercategory,kind,key,images\ndrop,,,a,"1\u202f222"\ndrop,,,b,?\n'
-    found = read(tmp_path, text)
-    assert [one.weight for one in found.values()] == [1222, 0]
+    cells = ("1\u202f222", "1.222", "1,222.00", "1'222", "7,0", "?")
+    rows = "".join(f'drop,,,{number},"{cell}"\n' for number, cell in enumerate(cells))
+    found = read(tmp_path, f"decision,supercategory,kind,key,images\n{rows}")
+    assert [one.weight for one in found.values()] == [1222, 1222, 1222, 1222, 7, 0]
 
 
 def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
