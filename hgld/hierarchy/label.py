@@ -29,6 +29,7 @@ from hgld.words import count_text, part_text, single_blanks, verb_text
 
 __all__ = ["build_labels", "read_published"]
 
+UNKNOWN = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}  # of a value
 Key = tuple[str, int]
 Row = dict[str, Any]
 
@@ -72,7 +73,8 @@ def build_labels(
     # Cleaning keeps only what decisions need; the origin of a label is in the scraped table.
     origin = instance_of[[*BY_LANDMARK, "order", "item_id", "revision"]]
     values = landmark_values.merge(origin, on=[*BY_LANDMARK, "order"], how="left")
-    values = values.sort_values([*BY_LANDMARK, "order"], kind="stable")
+    # a person may have added values to landmark_values.csv
+    values = values.fillna(UNKNOWN).sort_values([*BY_LANDMARK, "order"], kind="stable")
     labelled, reasons = _judge(values, decided)
     found = {d.key for d in decided.of_values(values) if d and d.rivals}
     if found:
@@ -92,8 +94,7 @@ def build_labels(
         say(f"overrides.csv: {are} of no {one}")
     first = values.drop_duplicates(BY_LANDMARK)
     # A landmark without any value may have an override, too.
-    unknown = {"item_id": "", "revision": 0, "class_id": "", "instance_of": ""}
-    for row in records(here.merge(first, on=BY_LANDMARK, how="left").fillna(unknown)):
+    for row in records(here.merge(first, on=BY_LANDMARK, how="left").fillna(UNKNOWN)):
         name = single_blanks(row["supercategory"])
         own = {**row, "supercategory": name, "decided_by": "override"}
         labelled[row["split"], row["landmark_id"]] = own

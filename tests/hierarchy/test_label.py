@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of, records, table_of
+from hgld.artifacts import columns_of, declared_table, records, table_of
 from hgld.config import LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.label import build_labels
@@ -28,6 +28,7 @@ class World:
     override_names: tuple[str, ...] = ()
     misses: tuple[tuple[str, int, str], ...] = ()
     clean_dropped: tuple[tuple[str, int, str], ...] = ()
+    added: tuple[tuple[str, int, int, str, str], ...] = ()  # by a person, to landmark_values.csv
 
 
 def table(
@@ -52,8 +53,12 @@ def label(
     places = table("landmarks", world.landmarks, "split landmark_id", name="")
     places = places.assign(commons_url=[f"{URL}{s}_{i}" for s, i in world.landmarks])
     places = places.assign(name=list(world.names) or "")
-    values = table("landmark_values", world.values, "split landmark_id order class_id instance_of")
-    origin = values.assign(item_id="Q1", revision=7, rank="normal", qualifiers="{}")
+    scraped, added = (
+        table("landmark_values", rows, "split landmark_id order class_id instance_of")
+        for rows in (world.values, world.added)
+    )
+    values = pd.concat([scraped, added]) if world.added else scraped
+    origin = scraped.assign(item_id="Q1", revision=7, rank="normal", qualifiers="{}")
     names = ("train_labels", "index_labels", "hierarchy", "lineage", "label_dropped")
     outputs = build_labels(
         places,
@@ -208,6 +213,17 @@ def test_an_override_of_a_landmark_elsewhere_changes_nothing_and_is_reported(
     with heard() as said:
         assert label(world, context)["lineage"]["decided_by"].tolist() == ["decision"]
     assert said == ["overrides.csv: 1 of 1 override is of no landmark here, first index:1"]
+
+
+def test_a_value_that_a_person_added_has_no_item(context: StageContext) -> None:
+    decisions = (CHURCH, ("chapel", "keep", "church", ""))
+    world = replace(SIMPLE, landmarks=(("train", 1), ("train", 2)), decisions=decisions)
+    found = label(replace(world, added=(("train", 2, 5, "", "chapel"),)), context)
+    lineage = declared_table("lineage").check(found["lineage"], Path("lineage.csv"))
+    assert lineage[["landmark_id", "item_id", "revision"]].to_numpy().tolist() == [
+        [1, "Q1", 7],
+        [2, "", 0],
+    ]
 
 
 def test_decisions_that_do_not_fit_the_taxonomy_are_told_with_file_and_row(
