@@ -55,7 +55,8 @@ def list_clusters(sheet: pd.DataFrame, cluster_summary: pd.DataFrame) -> pd.Data
     ordered = sorted(rows, key=lambda row: (-row[0], row[1]))
     table = table_of("review_clusters", [row for _, _, row in ordered])
     above = cluster_summary.set_index("cluster").filter(like=ABOVE)
-    return table.join(above, on="cluster") if len(above.columns) else table
+    # a person may have put values into a new cluster, in clusters.csv
+    return table.join(above.reindex(table["cluster"], fill_value=""), on="cluster")
 
 
 def members_hash(keys: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from hgld.artifacts import Vectors, table_of, write_csv
+from hgld.artifacts.cells import guard_columns
 from hgld.config import ClusterOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.cluster import propose_clusters
@@ -91,6 +92,13 @@ def desk(context: StageContext) -> Desk:
 
 
 ACCEPT = {"action": "accept", "supercategory": "Church"}
+
+
+def test_a_cluster_that_a_person_made_in_clusters_csv_has_no_class_above(desk: Desk) -> None:
+    desk.summary = desk.summary.assign(level_kind=["a", "b", "a"])
+    desk.clusters.loc[desk.clusters["instance_of"] == "pub", ["cluster", "cluster_name"]] = 9, "pub"
+    sheet = guard_columns(desk.sheet())
+    assert sheet.loc[[0, 9], ["values", "level_kind"]].to_numpy().tolist() == [[2, "a"], [1, ""]]
 
 
 def test_accepting_decides_all_open_values_of_the_cluster(desk: Desk) -> None:
