@@ -328,17 +328,21 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     title = counts.long_tail()
     about = f"The long tail: images of each {level_noun(finest)}, the largest first."
     draw = partial(draw_class_sizes, sizes, level_noun(finest))
-    rows = [
-        (name, len(own), sum(own), min(own), int(np.median(own)), max(own))
-        for name, own in sizes.items()
-    ]
+    rows = []
+    for name, own in sizes.items():
+        median = float(np.median(own))  # half of an image as text: a float would be a share
+        middle = int(median) if median.is_integer() else f"{median:g}"
+        rows.append((name, len(own), sum(own), min(own), middle, max(own)))
     heads = ["split", "classes", "images", "smallest class", "median class", "largest class"]
     yield ChartPlan("sizes", "data", title, about, draw, pd.DataFrame(rows, columns=heads))
     if len(counts.levels) < 2:
         return
     coarse = counts.levels[-2]
     bars = counts.bars
-    ordered = sorted(bars, key=lambda bar: (-bar.classes, bar.name))
+    paths = sorted(
+        zip(counts.by_group, bars, strict=True), key=lambda row: (-row[1].classes, row[1].name)
+    )
+    ordered = [bar for _, bar in paths]
     title = f"{ordered[0].name} is the largest of {len(bars):,} {level_classes(coarse)}"
     if len({bar.classes for bar in ordered[:2]}) == 1:
         title = f"How many {level_classes(finest)} each {level_noun(coarse)} has"
@@ -346,7 +350,7 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
         f"Labelled {level_classes(finest)} of each {level_noun(coarse)}, and their exported images."
     )
     table = pd.DataFrame(
-        [(bar.name, bar.group, bar.classes, bar.images) for bar in ordered],
+        [(b.name, " > ".join(path[:-1]), b.classes, b.images) for path, b in paths],
         columns=[coarse, "within", level_classes(finest), "images"],
     )
     yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)

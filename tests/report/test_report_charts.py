@@ -165,6 +165,15 @@ def test_classes_that_are_called_so_are_named_once() -> None:
     assert "58\nclasses" in [label.get_text() for label in rings.axes[0].texts]
 
 
+def test_the_tables_of_counts_have_half_images_and_all_classes_above() -> None:
+    counts = counts_of(tuple("abcd"), ["afx0", "agx1"])
+    counts = replace(counts, index=counts.index.loc[[0, 0, 1, 1, 1]])
+    sizes, groups, *_ = charts._plan_counts(counts)
+    assert sizes.table is not None and sizes.table["median class"].tolist() == ["2.5"]
+    assert groups.table is not None
+    assert groups.table[["c", "within"]].to_numpy().tolist() == [["x", "a > f"], ["x", "a > g"]]
+
+
 def counts_of(levels: tuple[str, ...], paths: list[str]) -> Counts:
     rows = [(i, json.dumps(dict(zip(levels, path, strict=True)))) for i, path in enumerate(paths)]
     hierarchy = pd.DataFrame(rows, columns=["landmark_id", "path"]).assign(split="train")
