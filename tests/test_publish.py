@@ -730,6 +730,17 @@ def test_hugging_face_loads_labels_and_images_by_their_cards(run: MadeRun, tmp_p
     assert images.num_rows == 10 and images[0]["jpg"].size == (48, 32)
 
 
+@pytest.mark.filterwarnings("ignore")  # datasets' own
+def test_hugging_face_loads_a_class_that_is_called_none(run: MadeRun, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    run.hierarchy["path"] = run.hierarchy["path"].str.replace("bridge", "None")
+    run.hierarchy["path"] = run.hierarchy["path"].str.replace("lake", "NA")
+    out = release_classes(run, context(tmp_path, "folder"))
+    labels = datasets.load_dataset(str(out), "labels", cache_dir=str(tmp_path / "hf"))["rows"]
+    assert labels["supercategory"] == ["church", "church", "None", "NA", "NA"]
+    assert "pandas.read_csv(FILE, dtype=str, keep_default_na=False)" in card(out)[1]
+
+
 @pytest.mark.parametrize("levels", [("landmark",), ("supercategory", "landmark")], ids=len)
 def test_a_hierarchy_with_few_levels_is_released_too(
     levels: tuple[str, ...], tmp_path: Path
