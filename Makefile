@@ -13,7 +13,8 @@ BIN := .venv/bin
 # Each worker begins with a contiguous part, so that most modules make their fixtures once.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: quickstart test test-slow rehearse alone wheel lint bench docs record claims system install oml fiftyone
+.PHONY: quickstart test test-slow rehearse lowest alone wheel lint bench docs record claims system install \
+  oml fiftyone
 
 quickstart: install
 	$(BIN)/hgld run pipelines/quickstart.toml --now 2026-01-01
@@ -32,6 +33,19 @@ test-slow: install
 rehearse: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/rehearsal -m rehearsal -s
 	HGLD_FUZZ_SECONDS=60 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz -n auto
+
+# The quick tests with the lowest version of each dependency, before a release. Warnings are no errors:
+# some of these versions use what newer Python packages deprecate.
+lowest: build/lowest/installed
+	OMP_NUM_THREADS=1 build/lowest/bin/python -m pytest -n auto --dist worksteal \
+	  -m "not rehearsal and not slow" -o filterwarnings=default
+
+build/lowest/installed: pyproject.toml
+	$(PYTHON) -m venv --clear build/lowest
+	sed -n '/^dependencies/,/^]/s/^  "\([^"]*\)>=\(.*\)",/\1==\2/p' pyproject.toml > build/lowest/versions.txt
+	PIP_CONSTRAINT=build/lowest/versions.txt build/lowest/bin/pip install --quiet --no-compile \
+	  --editable ".[croissant,docs,offline,tensorboard,train,xlsx,dev]"
+	touch build/lowest/installed
 
 # hgld.ranking from a wheel, in an environment that has nothing but torch, numpy and numba.
 alone: install

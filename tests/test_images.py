@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,8 +232,9 @@ def test_pixels_without_a_known_range_are_undecodable(pixels: np.ndarray, words:
 @pytest.mark.parametrize(
     ("mode", "form"),
     [("1", "PNG"), ("L", "PNG"), ("P", "PNG"), ("P", "GIF"), ("RGB", "PNG"), ("RGB", "WEBP"),
-     ("RGB", "BMP"), ("CMYK", "TIFF"), ("CMYK", "JPEG"), ("YCbCr", "TIFF"), ("RGBX", "TIFF"),
-     ("LAB", "TIFF")],
+     ("RGB", "BMP"), ("CMYK", "TIFF"), ("CMYK", "JPEG"), ("RGBX", "TIFF"), ("LAB", "TIFF"),
+     pytest.param("YCbCr", "TIFF", marks=pytest.mark.skipif(
+         int(PIL.__version__.partition(".")[0]) < 13, reason="Pillow wrote them cut short"))],
 )  # fmt: skip
 def test_every_opaque_mode_keeps_its_colour(mode: str, form: str) -> None:
     colour = (255, 255, 255) if mode in ("1", "L") else (200, 40, 90)

@@ -415,7 +415,7 @@ def warn_of_inverted(inverted: int, queries: int, stacklevel: int = 3) -> None:
     """Warn the caller's caller that some queries' relevance does not grow with the level."""
     warnings.warn(
         f"{part_text(inverted, queries, 'query', 'have')} a finer level with less relevance than a "
-        "coarser one (Eq. 20 divides by the level's size); order by level is not their best",
+        "coarser one (Eq. 20 divides by the level's size); the best order is not that by level",
         RelevanceWarning,
         stacklevel=stacklevel,
     )

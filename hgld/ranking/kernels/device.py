@@ -248,14 +248,14 @@ class _Rounding:
     """Reduced precision of a backend's products: off while at least one caller is within."""
 
     def __init__(self, backend: str) -> None:
-        self.products: Any = getattr(getattr(torch.backends, backend), "matmul", None)
+        self.products: Any = getattr(torch.backends, backend).matmul
         self.within, self.before = 0, "none"
         self.lock = threading.Lock()
 
     def enter(self) -> None:
         with self.lock:
-            if not self.within:  # torch before 2.9 lacks the setting
-                self.before = getattr(self.products, "fp32_precision", "none")
+            if not self.within:
+                self.before = self.products.fp32_precision
                 self._set("ieee")
             self.within += 1
 
