@@ -394,6 +394,19 @@ def test_an_accepted_edit_is_copied_before_its_stage_runs_again(
     assert (pipeline.parent / "work" / "hierarchy.edited-1.csv").read_text() == edited
 
 
+def test_a_path_with_other_levels_is_not_accepted(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    path = edit(pipeline, "tree", "plant")
+    first, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([first, 'train,0,"{""class"": ""x""}"\n', *others[1:]]))
+    for text in ("levels class; expected", "path is 'x'; expected a JSON object"):
+        with pytest.raises(InvalidData, match=rf"hierarchy\.csv row 2: {text}.*; undo the edit"):
+            accepted(pipeline)
+        path.write_text("".join([first, "train,0,x\n", *others[1:]]))
+
+
 def test_an_edit_that_is_not_confirmed_is_not_taken(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hgld.artifacts import ARTIFACTS, Folder
+from hgld.artifacts import ARTIFACTS
 from hgld.config import Pipeline
 from hgld.pipeline.lock import Lock, Workspace, stage_options
 from hgld.pipeline.stages import STAGES, Stage, active_stages, left_out, load_function, stage_names
@@ -70,11 +70,10 @@ def test_every_artifact_is_written_by_a_stage_or_by_people() -> None:
     assert written | PEOPLE_WRITE == set(ARTIFACTS)
 
 
-def test_the_checks_of_folders_exist() -> None:
+def test_the_checks_of_folders_and_tables_exist() -> None:
     for artifact in ARTIFACTS.values():
-        if isinstance(artifact, Folder):
-            for name in (artifact.verify, artifact.index):
-                assert name is None or callable(load_function(name))
+        names = [getattr(artifact, name, None) for name in ("verify", "index")]
+        assert all(name is None or callable(load_function(name)) for name in names)
 
 
 @pytest.mark.parametrize(

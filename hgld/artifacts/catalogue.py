@@ -423,6 +423,7 @@ ARTIFACTS: dict[str, Artifact] = {
         _KEY,
         _ID_SPACE,
         editable=True,
+        verify="hgld.shards.classes:number_classes",
     ),
     "lineage": Table(
         "lineage.csv",

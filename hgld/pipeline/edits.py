@@ -228,9 +228,9 @@ def _find_edits(runner: "Runner", files: Sequence[Path]) -> Iterator[Edit]:
                     "run makes the file again and keeps your edit in a copy; run it, then edit"
                 )
             digest = hash_file(path)
-            table = runner.check_edit(stage, name)
+            rows = runner.check_edit(stage, name)
             found.add(path.resolve())
-            yield Edit(stage, name, digest, [*_describe(runner, stage, name, table)])
+            yield Edit(stage, name, digest, [*_describe(runner, stage, name, rows)])
     for file in files:
         if file not in found:
             raise UsageError(f"{file}: is as hgld wrote it; there is nothing to accept")

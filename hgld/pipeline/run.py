@@ -23,6 +23,7 @@ from hgld.artifacts import (
     LargeTable,
     Table,
     atomic_path,
+    declared_table,
     file_stamp,
     finish_files,
     is_replacing,
@@ -425,15 +426,18 @@ class Runner:
             f"{self.workspace.words} {path}`, or delete the file to have it made again"
         )
 
-    def check_edit(self, stage: Stage, name: str) -> Any:
+    def check_edit(self, stage: Stage, name: str) -> "pd.DataFrame":
         """Read a table that a person edited.
 
         Raises:
-            InvalidData: it cannot be read, or its rows do not balance with the stage's others.
+            InvalidData: it cannot be read, its ``verify`` refuses it, or its rows do not balance
+                with the stage's others.
         """
-        path = self.workspace.path(name)
+        artifact, path = declared_table(name), self.workspace.path(name)
         try:
-            table = ARTIFACTS[name].read(path)
+            table = artifact.read(path)
+            if artifact.verify is not None:
+                load_function(artifact.verify)(table)
         except InvalidData as error:
             raise InvalidData(
                 f"{error}; undo the edit, or delete the file to have it made again"
