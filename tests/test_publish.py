@@ -25,6 +25,7 @@ from hgld.publish import (
     write_release,
 )
 from hgld.publish.content import Release
+from hgld.shards.classes import number_classes
 from hgld.storage import RemoteFolder
 from tests.made_run import CC, PLACES, MadeRun, context, make_run
 
@@ -754,15 +755,16 @@ def test_a_hierarchy_with_few_levels_is_released_too(
 
 
 def test_images_of_one_tar_are_told_apart_and_a_number_of_two_classes_is_refused() -> None:
-    paths = [json.dumps({"kind": "a", "class": name}) for name in ("x", "y")]
-    hierarchy = pd.DataFrame({"split": ["train", "index"], "landmark_id": [5, 6], "path": paths})
+    texts = [json.dumps({"kind": "a", "class": name}) for name in ("x", "y")]
+    hierarchy = pd.DataFrame({"split": ["train", "index"], "landmark_id": [5, 6], "path": texts})
+    paths, twice = number_classes(hierarchy), number_classes(hierarchy.assign(landmark_id=5))
     images = pd.DataFrame({
         "split": ["train", "index", "index"], "image_id": ["p/1", "q", "r"],
         "landmark_id": [5, 6, 6], "path": ["p/1.jpg", "far.tar", "far.tar"],
     })  # fmt: skip
-    rows = content.sheet_of_images(hierarchy, images, None).rows
+    rows = content.sheet_of_images(paths, images, None).rows
     assert rows["path"].tolist() == ["p/1.jpg", "q", "r"]
-    alone = content.sheet_of_images(hierarchy, images[1:2], None).rows
+    alone = content.sheet_of_images(paths, images[1:2], None).rows
     assert alone["path"].tolist() == ["q"]
     with pytest.raises(InvalidData, match="number 5 is one class in the training data and another"):
-        content.sheet_of_paths(hierarchy.assign(landmark_id=5), images[["split", "landmark_id"]])
+        content.sheet_of_paths(twice, images[["split", "landmark_id"]])

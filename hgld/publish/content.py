@@ -4,7 +4,6 @@ The card, the Croissant document and the figures are made from this alone, so th
 cannot disagree with the files.
 """
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pandas as pd
 from hgld.artifacts import ID_SPACES, SPACE_OF_SPLIT, SPLITS, ColumnType, Table
 from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.errors import InvalidData
+from hgld.shards.classes import Classes
 from hgld.shards.index import read_index, read_manifest
 
 Road = Literal["decisions", "published", "folder"]
@@ -216,69 +216,68 @@ def splits_of_classes(classes: pd.DataFrame, images: pd.DataFrame) -> pd.DataFra
     return found.sort_values(["landmark_id", "order"]).drop(columns=["space", "order"])
 
 
-def classes_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> pd.DataFrame:
+def classes_of_paths(paths: Classes, splits: pd.DataFrame) -> pd.DataFrame:
     """``Release.classes`` of label paths with any levels; a row a class and split."""
-    paths = [list(path.values()) for path in _paths(hierarchy)]
-    classes = hierarchy[["landmark_id"]].assign(
-        kind=[path[0] if len(path) > 2 else "" for path in paths],
-        group=[path[-2] if len(path) > 1 else "" for path in paths],
+    rows, depth = paths.landmarks, len(paths.levels)
+    classes = rows[["landmark_id"]].assign(
+        kind=rows["name_1"] if depth > 2 else "",
+        group=rows[f"name_{depth - 1}"] if depth > 1 else "",
     )
     return splits.merge(classes.drop_duplicates("landmark_id"), on="landmark_id")
 
 
-def count_levels(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> dict[str, dict[str, int]]:
+def count_levels(paths: Classes, splits: pd.DataFrame) -> dict[str, dict[str, int]]:
     """``Release.counts``: level -> split -> how many classes have images there."""
-    cells = pd.DataFrame([[*path.values()] for path in _paths(hierarchy)])
-    cells = cells.set_index(hierarchy["landmark_id"])
-    rows = splits[["split", "landmark_id"]].join(cells, on="landmark_id", how="inner")
-    found = {}
-    for depth, level in enumerate(_levels(hierarchy), 1):
-        # By the path down to the level: a name may repeat under another parent.
-        classes = rows.drop_duplicates(["split", *range(depth)])["split"]
-        found[level] = {split: int((classes == split).sum()) for split in splits["split"].unique()}
-    return found
+    numbers = paths.landmarks.drop(columns="split")
+    groups = splits[["split", "landmark_id"]].merge(numbers, on="landmark_id").groupby("split")
+    counts = {
+        level: groups[f"level_{depth}"].nunique() for depth, level in enumerate(paths.levels, 1)
+    }
+    return {
+        level: {split: int(of_split[split]) for split in splits["split"].unique()}
+        for level, of_split in counts.items()
+    }
 
 
-def sheet_of_paths(hierarchy: pd.DataFrame, splits: pd.DataFrame) -> ReleaseTable:
+def sheet_of_paths(paths: Classes, splits: pd.DataFrame) -> ReleaseTable:
     """The classes of a folder: the splits that have images, a number, one column a level.
 
     Raises:
         InvalidData: a number is one class in the training data and another in the gallery.
     """
-    numbers = hierarchy.drop_duplicates(["landmark_id", "path"])["landmark_id"]
+    levels, rows = list(paths.levels), paths.landmarks
+    numbers = rows.drop_duplicates(["landmark_id", f"level_{len(levels)}"])["landmark_id"]
     twice = numbers[numbers.duplicated()]
     if len(twice):
         raise InvalidData(
             f"hierarchy.csv: number {twice.iloc[0]} is one class in the training data and another "
             "in the gallery; a release has one table of classes: give each its own number"
         )
-    levels = _levels(hierarchy)
     number = _number_column(levels)
-    classes = hierarchy.drop_duplicates("landmark_id")
+    classes = rows.drop_duplicates("landmark_id", ignore_index=True)
     joined = splits.groupby("landmark_id")["split"].agg("; ".join)
-    rows = pd.DataFrame(_paths(classes), columns=levels, dtype="str")
-    rows.insert(0, "split", classes["landmark_id"].map(joined).fillna("").to_numpy())
-    rows.insert(1, number, classes["landmark_id"].to_numpy())
+    names = [f"name_{depth}" for depth, _ in enumerate(levels, 1)]
+    rows = classes[names].set_axis(levels, axis="columns")
+    rows.insert(0, "split", classes["landmark_id"].map(joined).fillna(""))
+    rows.insert(1, number, classes["landmark_id"])
     columns: dict[str, ColumnType] = {"split": "text", number: "int"}
     columns |= dict.fromkeys(levels, "text")
     return ReleaseTable("labels", Table("labels.csv", columns, (number,)), rows)
 
 
 def sheet_of_images(
-    hierarchy: pd.DataFrame, images: pd.DataFrame, exported: pd.DataFrame | None
+    paths: Classes, images: pd.DataFrame, exported: pd.DataFrame | None
 ) -> ReleaseTable:
     """The images of the classes of a folder: path, split, number and name of the class.
 
     Args:
-        hierarchy: the label paths.
+        paths: the label paths.
         images: as collected.
         exported: the index of the shards, if only its images are to be listed.
     """
-    levels = _levels(hierarchy)
-    number, finest = _number_column(levels), levels[-1]
-    classes = hierarchy[["landmark_id"]].assign(
-        space=hierarchy["split"], name=[path[finest] for path in _paths(hierarchy)]
-    )
+    number, finest = _number_column(paths.levels), paths.levels[-1]
+    names = {"split": "space", f"name_{len(paths.levels)}": "name"}
+    classes = paths.landmarks[["landmark_id", *names]].rename(columns=names)
     rows = images[["path", "split", "landmark_id", "image_id"]]
     rows = rows.assign(space=rows["split"].map(SPACE_OF_SPLIT))
     rows = rows.merge(classes, on=["space", "landmark_id"])
@@ -290,15 +289,6 @@ def sheet_of_images(
     columns |= {finest: "text"}
     rows = rows[["path", "split", "landmark_id", "name"]].set_axis(list(columns), axis="columns")
     return ReleaseTable("image_table", Table("images.csv", columns, ("path",)), rows)
-
-
-def _paths(hierarchy: pd.DataFrame) -> list[dict[str, str]]:
-    return [json.loads(path) for path in hierarchy["path"]]
-
-
-def _levels(hierarchy: pd.DataFrame) -> list[str]:
-    """The names of the levels, coarse to fine."""
-    return list(json.loads(hierarchy["path"].iloc[0])) if len(hierarchy) else []
 
 
 def _number_column(levels: Sequence[str]) -> str:

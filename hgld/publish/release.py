@@ -13,7 +13,15 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, Json, Table, atomic_folder, declared_table, hash_file
+from hgld.artifacts import (
+    ARTIFACTS,
+    BY_LANDMARK,
+    Json,
+    Table,
+    atomic_folder,
+    declared_table,
+    hash_file,
+)
 from hgld.artifacts.cells import guard_formulas
 from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.errors import InvalidData
@@ -31,6 +39,7 @@ from hgld.publish.content import (
     splits_of_classes,
 )
 from hgld.publish.croissant import describe_release
+from hgld.shards.classes import number_classes
 from hgld.shards.index import local_copy
 from hgld.shards.location import tar_folder
 from hgld.shards.sidecars import write_checksums
@@ -136,20 +145,20 @@ def release_folder(
     if hierarchy.empty:
         raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
-    classes = hierarchy[["split", "landmark_id"]]
-    splits = splits_of_classes(classes, held.index if held else images)
+    paths = number_classes(hierarchy)
+    splits = splits_of_classes(hierarchy[BY_LANDMARK], held.index if held else images)
     sheets = [
-        sheet_of_paths(hierarchy, splits),
-        sheet_of_images(hierarchy, images, held.index if held else None),
+        sheet_of_paths(paths, splits),
+        sheet_of_images(paths, images, held.index if held else None),
         *_sheets(judged or {}),
     ]
-    counts = count_levels(hierarchy, splits)
+    counts = count_levels(paths, splits)
     release = Release(
         options,
         context,
         "folder",
         sheets,
-        classes_of_paths(hierarchy, splits),
+        classes_of_paths(paths, splits),
         splits_of_classes(label_dropped, images),
         agreement or {},
         held,
