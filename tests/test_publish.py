@@ -171,6 +171,7 @@ def release_classes(
     *held: Any,
     images: pd.DataFrame | None = None,
     dropped: pd.DataFrame | None = None,
+    removals: pd.DataFrame | None = None,
 ) -> Path:
     """Release the classes of the made run by name, as those of a folder."""
     release_folder(
@@ -181,6 +182,7 @@ def release_classes(
         options=PublishOptions(),
         context=of,
         out=run.folder / "release",
+        removals=removals,
     )
     return run.folder / "release"
 
@@ -658,6 +660,15 @@ def test_a_number_that_is_another_class_in_the_gallery_is_not_taken_for_it(run: 
     lines = card(out)[1].splitlines()
     left_out = [line for line in lines if line.startswith("| classes without a label")]
     assert left_out == ["| classes without a label | test | undecided | 1 |"]
+
+
+def test_a_release_of_labels_alone_names_no_image_that_is_to_go(run: MadeRun) -> None:
+    images = images_of(run)
+    removals = table("removals", (images["image_id"][0], "she asked"))
+    out = release_classes(run, context(run.folder, "folder"), images=images, removals=removals)
+    rows = pd.read_csv(out / "images.csv", dtype=str)
+    assert sorted(rows["path"]) == sorted(images["path"][1:])
+    assert not [path for path in out.rglob("*.*") if b"she asked" in path.read_bytes()]
 
 
 def test_a_release_with_photos_counts_the_classes_that_have_any(run: MadeRun) -> None:

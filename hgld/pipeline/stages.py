@@ -172,15 +172,23 @@ def _release(
         "Write the release folder; nothing is uploaded.",
         uses=(*uses, "link.languages"),
         needs="publish.name",
-        also=dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {},
         revision=4,
     )
+    linking = dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {}
+    # an export has left its images out already
+    removals: dict[str, Wanted] = {"removals": {}} if "images" in reads else {}
     with_shards = (*reads, "shards", "evaluation", "export_dropped", "removals")
     of_source: Wanted = {"label.source": source, "source.family": kinds}
     return (
-        row(reads=reads, writes=("release",), when={**of_source, "publish.parts": "labels"}),
+        row(
+            reads=reads,
+            also={**linking, **removals},
+            writes=("release",),
+            when={**of_source, "publish.parts": "labels"},
+        ),
         row(
             reads=with_shards,
+            also=linking,
             writes=("release",),
             when={**of_source, "publish.parts": "labels+shards"},
         ),

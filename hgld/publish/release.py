@@ -130,14 +130,16 @@ def release_folder(
     options: PublishOptions,
     context: StageContext,
     out: Path,
+    removals: pd.DataFrame | None = None,
     judged: Mapping[str, pd.DataFrame] | None = None,
     agreement: Mapping[str, Any] | None = None,
 ) -> None:
     """Release the hierarchy of a folder and which image is of which class (see ``write_release``).
 
     Label paths belong to the id space of their class; the release names the splits in which the
-    class has images, so that held-out classes can be distinguished from those that train.
-    ``judged`` are the tables of the review and the links, if there are any.
+    class has images, so that held-out classes can be distinguished from those that train. Without
+    shards, the images of ``removals`` are left out here. ``judged`` are the tables of the review
+    and the links, if there are any.
 
     Raises:
         InvalidData: no class has a label.
@@ -145,6 +147,8 @@ def release_folder(
     if hierarchy.empty:
         raise InvalidData("no class has a label, so that there is nothing to release")
     held = Photos(*photos) if photos else None
+    if removals is not None:
+        images = images[~images["image_id"].isin(removals["image_id"])]
     paths = number_classes(hierarchy)
     splits = splits_of_classes(hierarchy[BY_LANDMARK], held.index if held else images)
     sheets = [
@@ -180,11 +184,12 @@ def release_reviewed(
     options: PublishOptions,
     context: StageContext,
     out: Path,
+    removals: pd.DataFrame | None = None,
     **linking: pd.DataFrame,
 ) -> None:
     """Release a folder's hierarchy that was built from reviewed decisions, with these.
 
-    ``linking`` is as in ``write_release``.
+    ``linking`` is as in ``write_release``, ``removals`` as in ``release_folder``.
 
     Raises:
         InvalidData: no class has a label.
@@ -192,9 +197,8 @@ def release_reviewed(
     judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
     judged |= _filled(linking)
     given: dict[str, Any] = {"options": options, "context": context, "out": out}
-    release_folder(
-        hierarchy, label_dropped, images, *photos, **given, judged=judged, agreement=agreement
-    )
+    given |= {"removals": removals, "judged": judged, "agreement": agreement}
+    release_folder(hierarchy, label_dropped, images, *photos, **given)
 
 
 def _sheets(tables: Mapping[str, pd.DataFrame]) -> list[ReleaseTable]:
