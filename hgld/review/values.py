@@ -155,9 +155,12 @@ def read_values(
 
 
 def _completed(row: SheetRow, columns: Collection[str], value: Value | None) -> SheetRow:
-    """Add editable columns that the sheet lacks, from the shown decision if the rest agrees."""
+    """Add editable columns that the sheet lacks, from the shown decision if the rest agrees.
+
+    So is an empty kind, which means that of the taxonomy.
+    """
     cells = {name: row[name] for name in EDITABLE}
-    missing = [name for name in EDITABLE if name not in columns]
+    missing = [n for n in EDITABLE if n not in columns or (n == "kind" and not row[n])]
     shown = cells_of(_shown(Base.parse(row["base"]), value)) if missing and value else cells
     same = all(cells[name].casefold() == shown[name].casefold() for name in NEEDED[1:])
     cells |= {name: shown[name] for name in missing if same}

@@ -181,6 +181,15 @@ def test_a_blank_row_or_a_row_that_is_gone_changes_nothing(tmp_path: Path) -> No
     assert short(apply(tmp_path, f"{HEADER}\n,,,,Q1\n,,,,\n", before)) == []
 
 
+def test_a_row_whose_kind_alone_was_cleared_does_not_contradict_a_newer_decision(
+    tmp_path: Path,
+) -> None:
+    church = ("Q1", "qid", "keep", "church", "human-made", "2026-01-01", "")
+    base = base_of("Q1", Decided(decisions(church)).heads("Q1", "chapel"))
+    newer = decisions(church, ("Q1", "qid", "drop", "", "", "2026-01-02", ""))
+    assert apply(tmp_path, f"{HEADER},base\nkeep,church,,,Q1,{base}\n", newer).empty
+
+
 def test_drop_forgets_the_supercategory_and_kind(tmp_path: Path) -> None:
     new = apply(tmp_path, f"{HEADER}\ndrop,church,human-made,,Q1\n")
     assert short(new) == [["Q1", "drop", "", "", ""]]
