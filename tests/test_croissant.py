@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ AGREEMENT = {
         }
     ],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """mlcroissant knows an unpacked tar by its name, also if it is of another release."""
+    from etils import epath  # of mlcroissant
+
+    folder = epath.Path(tmp_path_factory.mktemp("unpacked"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{name}._src.operation_graph.operations.extract.EXTRACT_PATH", folder)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +90,12 @@ def test_its_labels_are_read_as_rows(dataset: Any) -> None:
     }
 
 
-def test_its_images_are_read_from_the_tars(dataset: Any) -> None:
+def test_its_images_are_read_from_the_tars(dataset: Any, folder: Path) -> None:
     rows = list(dataset.records("images"))
     assert len(rows) == 10
     first = min(rows, key=lambda row: row["images/key"])
     assert first["images/content"].size == (48, 32)
+    assert "set `CROISSANT_CACHE` to a new folder" in card(folder)[1]
 
 
 def test_its_samples_name_author_and_licence(dataset: Any) -> None:
