@@ -235,7 +235,11 @@ def compare(
         by_query,
         _severity(a, b, pairs, shared),
         (len(queries[0]) - len(shared), len(queries[1]) - len(shared)),
-        (*_remarks(a, b, pairs), *_without_values((a, b), queries)),
+        (
+            *_remarks(a, b, pairs),
+            *_without_values((a, b), queries),
+            *_with_some_values(metrics, np.concatenate(sides)),
+        ),
     )
 
 
@@ -249,6 +253,21 @@ def _without_values(sides: Sequence[MeasuredRun], queries: Sequence[pd.Index]) -
             named.setdefault(have, []).append(name)
     for have, own in named.items():
         yield f"{have} no value of any metric in {' and '.join(own)}"
+
+
+def _with_some_values(metrics: Sequence[str], values: np.ndarray) -> Iterator[str]:
+    """Yield the metrics, such as MS, that some queries have of a part of the models only.
+
+    Args:
+        metrics: M names.
+        values: (2 S, Q, M) of the models of both runs.
+    """
+    known = ~np.isnan(values)
+    counts = known.all(axis=0).sum(axis=0), known.any(axis=0).sum(axis=0)
+    for metric, common, some in zip(metrics, *(count.tolist() for count in counts), strict=True):
+        if common < some:
+            have = part_text(common, some, "query", "have")
+            yield f"{metric}: {have} a value of every model; the others are not compared"
 
 
 def _is_one_training(a: MeasuredRun, b: MeasuredRun) -> bool:

@@ -16,6 +16,7 @@ from tests.evaluate.made_evaluation import write_evaluation, write_levels
 
 IDS = ("a", "b", "c", "d")
 OLD = {"H-AP": (0.5, 0.5, 0.5, 0.5), "AP:kind": (1, 1, np.nan, 1)}
+SOME = "AP:kind: 3 of 4 queries have a value of every model; the others are not compared"
 NEW = {"H-AP": (0.9, 0.4, 0.5, 0.7), "AP:kind": (1, 0.5, 0.5, 1)}
 
 
@@ -47,6 +48,7 @@ def test_differences_are_of_the_queries_that_both_have_a_value_of(place: Path) -
     assert h_ap.difference == pytest.approx((0.4 - 0.1 + 0 + 0.2) / 4)
     assert (ap.queries, ap.gained, ap.lost) == (3, 0, 1)
     assert (ap.a, ap.b, ap.difference) == (1, pytest.approx(2.5 / 3), pytest.approx(-0.5 / 3))
+    assert compare(*both(place)).remarks == (SOME,)
 
 
 def test_queries_are_told_from_the_greatest_gain_to_the_greatest_loss(place: Path) -> None:
@@ -69,11 +71,12 @@ def test_mistakes_are_counted_by_how_far_off_they_are(place: Path) -> None:
 def test_queries_without_any_value_are_counted(place: Path) -> None:
     a, b = both(place)
     more = replace(b, protocol={**b.protocol, "queries": len(b.values()[b.run]) + 2})
-    assert not compare(a, b).remarks
-    assert compare(a, more).remarks == ("2 of 6 queries have no value of any metric in B",)
+    assert compare(a, b).remarks == (SOME,)
+    assert compare(a, more).remarks == ("2 of 6 queries have no value of any metric in B", SOME)
     alike = replace(a, protocol=more.protocol)
     assert compare(alike, more).remarks == (
         "2 of 6 queries have no value of any metric in A and B",
+        SOME,
     )
 
 
