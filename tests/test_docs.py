@@ -120,13 +120,13 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
     if "parents.csv" in code:
         (tmp_path / "photos/eagle owl").mkdir(parents=True)
         (tmp_path / "photos/eagle owl/1.JPG").touch()
-        (tmp_path / "parents.csv").write_text("class,order,family\neagle owl,owls,true owls\n")
+        (tmp_path / "parents.csv").write_text("class,order,family\neagle owl,NA,true owls\n")
     if "objects.csv" in code:
         (tmp_path / "photos/a").mkdir(parents=True)
         for name in ("007_1.JPG", "007_2.jpg", "8.png", ".8.png", "labels.old"):
             (tmp_path / "photos/a" / name).touch()
         (tmp_path / "objects.csv").write_text(
-            'nr,material,object,images\n007,clay,jug,"007_1.JPG;\n007_2"\n8,wood,box,8\n9,wood,box,\n'
+            'nr,material,object,images\n007,clay,jug,"007_1.JPG;\n007_2"\n8,None,box,8\n9,wood,box,\n'
         )
     if '"genus"' in code:
         (tmp_path / "photos/Rosacées/Rosa/sp.").mkdir(parents=True)
@@ -135,11 +135,11 @@ def test_the_python_examples_of_the_pages_run(page: Path, code: str, tmp_path: P
     assert "tensor(" in printed or page.name != "README.md"
     if "parents.csv" in code:
         rows = (tmp_path / "photos/labels.csv").read_text().splitlines()
-        assert rows == ["path,order,family,class", "eagle owl/1.JPG,owls,true owls,eagle owl"]
+        assert rows == ["path,order,family,class", "eagle owl/1.JPG,NA,true owls,eagle owl"]
     if "objects.csv" in code:
         rows = (tmp_path / "photos/labels.csv").read_text().splitlines()
         assert rows[0] == "path,material,object"
-        assert rows[1:] == ["a/007_1.JPG,clay,jug", "a/007_2.jpg,clay,jug", "a/8.png,wood,box"]
+        assert rows[1:] == ["a/007_1.JPG,clay,jug", "a/007_2.jpg,clay,jug", "a/8.png,None,box"]
     if '"genus"' in code:
         rows = (tmp_path / "photos/labels.csv").read_text("utf-8").splitlines()
         assert rows == ["path,family,genus,species", "Rosacées/Rosa/sp./1.JPG,Rosacées,Rosa,sp."]
