@@ -349,9 +349,10 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     about = (
         f"Labelled {level_classes(finest)} of each {level_noun(coarse)}, and their exported images."
     )
+    head = "class" if coarse in ("within", "images") else coarse  # a level may be called so
     table = pd.DataFrame(
         [(b.name, " > ".join(path[:-1]), b.classes, b.images) for path, b in paths],
-        columns=[coarse, "within", level_classes(finest), "images"],
+        columns=[head, "within", level_classes(finest), "images"],
     )
     yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)
     if len(counts.levels) > 2:

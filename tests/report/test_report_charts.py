@@ -403,6 +403,23 @@ def test_the_numbers_beside_the_curves_are_those_of_the_table(run: MadeRun) -> N
     assert recall.caption.endswith("Lines over 4 of 10 queries. The numbers are over all.")
 
 
+def test_runs_and_levels_may_be_called_as_the_columns_of_the_tables(run: MadeRun) -> None:
+    measured = measure(run)
+    measured.evaluation["runs"] = {
+        name: {"models": [model], "mean": measured.evaluation["models"][model]["mean"]}
+        for name, model in (("recall", "good"), ("alpha", "plain"), ("batch", "plain"))
+    }
+    for ranking in measured.rankings.values():
+        ranking.curves.update(gaps=np.eye(10)[:, :2], sizes=np.array([8, 16]))
+    tables = {plan.name: plan.table for plan in plan_curves(measured)}
+    assert list(tables) == ["recall", "alpha", "gap"]
+    for axis, table in zip(measured.runs, tables.values(), strict=True):
+        assert table is not None and [*table] == [f"{axis} (axis)", "recall", "alpha", "batch"]
+    for level in ("within", "images"):
+        _, groups, *_ = charts._plan_counts(counts_of(("a", level, "c"), ["xyz"]))
+        assert groups.table is not None and [*groups.table][:2] == ["class", "within"]
+
+
 @pytest.mark.parametrize("count", [1, 4, 5])
 def test_the_names_of_a_legend_are_read_row_by_row(count: int) -> None:
     figure = Figure()
