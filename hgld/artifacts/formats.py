@@ -16,7 +16,7 @@ import math
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 from zipfile import ZipFile
@@ -268,6 +268,11 @@ class Vectors:
     ids: list[str]
     vectors: np.ndarray
     made_by: dict[str, str]
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The row of each id."""
+        return {key: row for row, key in enumerate(self.ids)}
 
 
 @dataclass(frozen=True)

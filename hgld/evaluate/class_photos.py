@@ -61,9 +61,8 @@ def embed_with_photos(
     texts = embed_texts(values, taxonomy, options=options, context=context)
     keyed = landmark_values.assign(key=value_keys(landmark_values))[["key", *BY_LANDMARK]]
     means = mean_photos(images, keyed[BY_LANDMARK], source, options=options, context=context)
-    row_of = {key: row for row, key in enumerate(means.ids)}
     names = keyed["split"] + ":" + keyed["landmark_id"].astype(str)
-    rows_of = names.map(row_of).dropna().astype(int).groupby(keyed["key"])
+    rows_of = names.map(means.row_of).dropna().astype(int).groupby(keyed["key"])
     found = {str(key): means.vectors[np.unique(rows)].mean(axis=0) for key, rows in rows_of}
     if not found:
         raise InvalidData(

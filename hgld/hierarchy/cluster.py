@@ -151,14 +151,13 @@ def vectors_of(keys: Sequence[str], label_vectors: Vectors) -> np.ndarray:
     Raises:
         InvalidData: a key has none.
     """
-    row_of = {key: row for row, key in enumerate(label_vectors.ids)}
-    missing = [key for key in keys if key not in row_of]
+    missing = [key for key in keys if key not in label_vectors.row_of]
     if missing:
         raise InvalidData(
             f"label_vectors.npz has no vector for '{missing[0]}' ({len(missing)} of {len(keys)} "
             "values); delete label_vectors.npz and run again"
         )
-    rows = [row_of[key] for key in keys]
+    rows = [label_vectors.row_of[key] for key in keys]
     return np.asarray(label_vectors.vectors, dtype=np.float64)[rows]
 
 

@@ -53,7 +53,7 @@ def join_vectors(
     if image_vectors is None:
         return label_vectors
     texts = np.asarray(label_vectors.vectors, dtype=np.float64)
-    place = {key: row for row, key in enumerate(image_vectors.ids)}
+    place = image_vectors.row_of
     rows = np.flatnonzero([key in place for key in label_vectors.ids])
     nearest = rows[(texts @ texts[rows].T).argmax(axis=1)]
     donors = [

@@ -302,13 +302,14 @@ def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[s
         >>> find_next_clusters(clusters, Vectors(["Q1", "Q2", "Q3"], vectors, {}))
         {'Q1': 1, 'Q2': 0, 'Q3': 1}
     """
-    row_of = {key: row for row, key in enumerate(label_vectors.ids)}
     keyed = clusters.assign(key=value_keys(clusters))
-    keyed = keyed[keyed["key"].isin(list(row_of))]
+    keyed = keyed[keyed["key"].isin(list(label_vectors.row_of))]
     numbers, own = np.unique(keyed["cluster"].to_numpy(), return_inverse=True)
     if len(numbers) < 2:
         return {}
-    vectors = label_vectors.vectors[[row_of[key] for key in keyed["key"]]].astype(np.float64)
+    vectors = label_vectors.vectors[[label_vectors.row_of[key] for key in keyed["key"]]].astype(
+        np.float64
+    )
     centres = means_of(vectors, own)
     # (N, K) squared distances without |v|^2, which is constant in a row and leaves argmin unchanged
     squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T

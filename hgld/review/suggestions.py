@@ -172,15 +172,14 @@ def fit_model(
     class_of = {name: i for i, name in enumerate(classes)}
     texts = {n: n for n in about} | {f"{n}: {text}": n for n, text in about.items()}
     used = [i for i, text in enumerate(taxonomy_vectors.ids) if text in texts]
-    row_of = {key: row for row, key in enumerate(label_vectors.ids)}
     keys = value_keys(clusters).tolist()
-    if not used or not set(keys) <= row_of.keys():
+    if not used or not set(keys) <= label_vectors.row_of.keys():
         return None
     names = [texts[taxonomy_vectors.ids[i]] for i in used]
     used_vectors = taxonomy_vectors.vectors[used]
     above, of_ancestors = _ancestor_part(clusters, names, ancestry)
     of_photos = _photo_part(keys, used_vectors, label_vectors, image_vectors)
-    own_vectors = label_vectors.vectors[[row_of[key] for key in keys]]
+    own_vectors = label_vectors.vectors[[label_vectors.row_of[key] for key in keys]]
     labels = [*clusters["instance_of"], *(taxonomy_vectors.ids[i] for i in used)]
     values, of_texts, scale = _reduce(
         own_vectors,
@@ -363,11 +362,10 @@ def _photo_part(
     """Return (N + T, E) for values with photos, and for texts of the same CLIP; zero for others."""
     if image_vectors is None:
         return np.empty((len(keys) + len(texts), 0))
-    row_of = {key: row for row, key in enumerate(image_vectors.ids)}
     photos = np.asarray(image_vectors.vectors, dtype=np.float64)
     found = np.zeros((len(keys) + len(texts), photos.shape[1]))
-    seen = [i for i, key in enumerate(keys) if key in row_of]
-    rows = photos[[row_of[keys[i]] for i in seen]]
+    seen = [i for i, key in enumerate(keys) if key in image_vectors.row_of]
+    rows = photos[[image_vectors.row_of[keys[i]] for i in seen]]
     found[seen] = _unit_rows(rows - rows.mean(axis=0)) if seen else rows
     if image_vectors.made_by.get("encoder") == label_vectors.made_by.get("encoder"):
         found[len(keys) :] = _unit_rows(texts - texts.mean(axis=0))
