@@ -318,6 +318,8 @@ def _as_named_now(
     counts only with the supercategory that it had.
     """
     shown, name, kind = _shown(base, value), row["supercategory"], row["kind"]
+    if name not in present:  # a spreadsheet capitalises words
+        name = {one.casefold(): one for one in (*present, *kinds)}.get(name.casefold(), name)
     was, history = cells_of(shown), value.history if value else ()
 
     def edited(old: Decision) -> tuple[str, str]:

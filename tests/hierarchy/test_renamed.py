@@ -185,9 +185,10 @@ def test_a_choice_on_a_value_that_changed_since_it_was_shown_is_refused() -> Non
         made(CLUSTERS.assign(instance_of="inn"), hint("chapel"))
 
 
-def test_a_choice_with_a_former_name_gets_the_present_one() -> None:
+@pytest.mark.parametrize("name", ["church", "Church"])
+def test_a_choice_with_a_former_name_gets_the_present_one(name: str) -> None:
     taxonomy, decisions, edits = rename([])
-    choice = {"key": "Q1", "decision": "keep", "supercategory": "church", "kind": "human-made"}
+    choice = {"key": "Q1", "decision": "keep", "supercategory": name, "kind": "human-made"}
     found = apply_choices(
         [choice], CLUSTERS, taxonomy, decisions, NO_EDITS, NO_HINTS, who="ann", when="2026-02-03",
         source="page", taxonomy_edits=edits,
