@@ -23,7 +23,7 @@ import torch
 from pandas.api.types import is_float_dtype
 from pyarrow import parquet
 
-from hgld.artifacts import read_array, read_arrays, read_csv, read_header
+from hgld.artifacts import read_array, read_arrays, read_csv, read_header, row_in_file
 from hgld.errors import InvalidData
 from hgld.evaluate.mapped_vectors import ROWS_AT_ONCE, MappedVectors
 from hgld.model.weights import one_line
@@ -191,7 +191,8 @@ def read_labels(path: Path) -> pd.DataFrame:
         raise InvalidData(f"{path}: expected labels as .csv, .parquet, .npy or .npz; a table has a "
                           "column image_id, then one a level, coarse to fine")  # fmt: skip
     if path.suffix == ".csv":
-        return read_csv(path, dict.fromkeys(read_header(path, ()), "text"))
+        table = read_csv(path, dict.fromkeys(read_header(path, ()), "text"))
+        return table[(table != "").any(axis=1)]  # Excel writes rows of commas
     try:
         if path.suffix == ".parquet":
             table = _read_table(path)
@@ -329,8 +330,9 @@ def _texts_of(ids: "pd.Series[Any]", path: Path) -> np.ndarray:
 def _require_each(column: "pd.Series[Any]", path: Path, remedy: str) -> None:
     missing = np.flatnonzero(column.isna())
     if len(missing):
-        have = part_text(len(missing), len(column), "row", "have")
-        raise InvalidData(f"{path}: {have} no {column.name}, first row {missing[0]}; {remedy}")
+        have, first = part_text(len(missing), len(column), "row", "have"), missing[0]
+        row = row_in_file(path, column.index[first]) if path.suffix == ".csv" else first
+        raise InvalidData(f"{path}: {have} no {column.name}, first row {row}; {remedy}")
 
 
 def _as_listed(ids: np.ndarray, column: str) -> np.ndarray:

@@ -255,6 +255,18 @@ def test_a_csv_of_windows_labels_embeddings_by_path(tmp_path: Path) -> None:
     assert len(said) == 1 and "2 of 4 images" in said[0]
 
 
+def test_rows_of_commas_are_no_labels_and_rows_are_counted_as_in_the_file(tmp_path: Path) -> None:
+    query, path = read_given(with_paths(tmp_path, "a/p0.jpg", "a/p1.jpg")), tmp_path / "labels.csv"
+    head, *rows = path.read_text().splitlines()
+    commas = "," * head.count(",")  # as Excel writes them
+    path.write_text("\n".join([head, commas, rows[0], "", commas, *rows[1:]]))
+    given = query.with_labels(read_labels(path), path)
+    assert given.labels is not None and given.labels["kind"].tolist() == LABELS[:2, 0].tolist()
+    path.write_text(path.read_text().replace(rows[1], rows[1][rows[1].index(",") :]))
+    with pytest.raises(InvalidData, match=r"1 of 4 rows has no path, first row 6; give each"):
+        query.with_labels(read_labels(path), path)
+
+
 def test_image_ids_count_before_paths(tmp_path: Path) -> None:
     table = pd.DataFrame({"path": list("dcba"), "image_id": ["p3", "p2", "p1", "p0"]})
     table["place"] = LABELS[::-1, 1]
