@@ -172,7 +172,7 @@ def _release(
         "Write the release folder; nothing is uploaded.",
         uses=(*uses, "link.languages"),
         needs="publish.name",
-        revision=4,
+        revision=5,
     )
     linking = dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {}
     # an export has left its images out already
@@ -453,7 +453,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("report",),
         uses=("title",),
         workers="hgld.report.charts",
-        revision=5,
+        revision=6,
     ),
     *_release(
         "hgld.publish:write_release",
