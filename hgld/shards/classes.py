@@ -71,7 +71,8 @@ def number_classes(hierarchy: pd.DataFrame) -> Classes:
     """
     if hierarchy.empty:
         raise InvalidData(
-            "hierarchy.csv: no rows, so no image has a class; label_dropped.csv has the reasons"
+            "hierarchy.csv: no rows, so no image has a class; label_dropped.csv has the reasons, "
+            "images_dropped.parquet if no image was collected"
         )
     levels, names = _read_paths(hierarchy["path"])
     landmarks = hierarchy[["split", "landmark_id"]].reset_index(drop=True)

@@ -177,7 +177,10 @@ def test_names_under_two_parents_stay_apart_in_features(tmp_path: Path) -> None:
         ("id,parent,name\na,,x\nb,aa,y\n", "row 3: the parent 'aa' is no class of the file"),
         ("mother,child\na,b\n", "expected the columns parent and child, or parent, id and name"),
         ("parent,child\n", "it has no class"),
-        ("split,landmark_id,path\n", "no rows, so no image has a class; label_dropped.csv has"),
+        (
+            "split,landmark_id,path\n",
+            "no image has a class; label_dropped.csv has the reasons, images_",
+        ),
     ],
 )
 def test_edges_that_are_no_tree_are_refused_with_their_row(
