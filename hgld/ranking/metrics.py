@@ -24,6 +24,7 @@ from hgld.ranking import levels as grades
 from hgld.ranking import rankings
 from hgld.ranking.checks import check_choice, check_count
 from hgld.ranking.evaluation import evaluate, rank_gallery
+from hgld.ranking.kernels.device import over_rows
 from hgld.ranking.rankings import MetricName, Ranking, Result, measure, parse
 from hgld.ranking.structure import ClassSums, cpcc, vote_paths
 
@@ -289,9 +290,12 @@ def h_rank_plus(
         >>> h_rank_plus(torch.tensor([[0.9, 0.8]]), levels, num_levels=2).tolist()
         [[0.5, 1.5]]
     """
+    from hgld.ranking.kernels.metrics_cpu import h_rank_plus_rows
+
     ranked = _Ranked.of(scores, levels, num_levels, alpha, relevance)
-    found = rankings.h_rank_plus(ranked.levels.numpy(), ranked.table.numpy())
-    return torch.from_numpy(found).to(scores.device)
+    by_rank, table, shared = ranked.levels.numpy(), ranked.table.numpy(), np.empty(levels.shape)
+    over_rows(lambda part: h_rank_plus_rows(by_rank[part], table[part], shared[part]), len(shared))
+    return torch.from_numpy(shared).to(scores.device)
 
 
 def h_recall_at_k(

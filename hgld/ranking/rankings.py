@@ -578,20 +578,6 @@ def _discounts(size: int) -> tuple[Array, Array, Array]:
     return logs, sums, harmonic
 
 
-def h_rank_plus(levels: Array, tables: Array) -> Array:
-    """H-rank+ (Eq. 18) at each rank, (Q, G) float64; 0 if the image there is not relevant.
-
-    Args:
-        levels: (Q, G) integers by rank.
-        tables: (Q, L + 1) float64 relevance by level.
-    """
-    from hgld.ranking.kernels.metrics_cpu import h_rank_plus_rows
-
-    shared = np.empty(levels.shape)
-    over_rows(lambda part: h_rank_plus_rows(levels[part], tables[part], shared[part]), len(levels))
-    return shared
-
-
 def _text(number: float) -> str:
     return f"{number:g}" if float(f"{number:g}") == number else repr(number)
 

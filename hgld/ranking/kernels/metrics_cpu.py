@@ -86,7 +86,13 @@ def count_relevant(levels: Array) -> int:
 
 @kernel
 def h_rank_plus_rows(levels: Array, tables: Array, shared: Array) -> None:
-    """Write H-rank+ of each rank; arguments as ``rankings.h_rank_plus``."""
+    """Write H-rank+ (Eq. 18) of each rank, 0 if the image there is not relevant.
+
+    Args:
+        levels: (Q, G) integers by rank.
+        tables: (Q, L + 1) float64 relevance by level.
+        shared: (Q, G) float64, written.
+    """
     for q in range(levels.shape[0]):
         rel = tables[q]
         seen = np.zeros(rel.shape[0], np.int64)
