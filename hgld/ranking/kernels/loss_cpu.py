@@ -21,7 +21,6 @@ from hgld.ranking.kernels.step_sums import (
     SINGLE,
     Groups,
     Nodes,
-    Pairs,
     Reach,
     add_scaled,
     add_sums,
@@ -33,7 +32,6 @@ from hgld.ranking.kernels.step_sums import (
     leave_powers,
     new_groups,
     new_nodes,
-    new_pairs,
     nodes_for,
     powers_of,
     prepare_sums,
@@ -92,9 +90,11 @@ class Rule(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """Buffers for a row's positives and their windows, and for its cut-offs.
+    """Buffers for a row's positives, their windows and pairs, and for its cut-offs.
 
     Args:
+        slope: (N,) slope of each pair of one positive.
+        gathered: (N,) slope of the loss, summed over pairs.
         positives: (N,) int32 places of the positives among the sorted scores.
         seen: (L + 1,) int64 scores of each level at or above the current one.
         lows: (L + 1,) int64 first score of each level in the window.
@@ -105,6 +105,8 @@ class Windows(NamedTuple):
         found: (K,) float64 number of positives found, by cut-off.
     """
 
+    slope: Array
+    gathered: Array
     positives: Array
     seen: Array
     lows: Array
@@ -115,11 +117,14 @@ class Windows(NamedTuple):
     found: Array
 
 
-def new_windows(size: int, num_levels: int, cut_offs: int) -> Windows:
+def new_windows(
+    size: int, num_levels: int, cut_offs: int, dtype: "np.dtype[np.floating]"
+) -> Windows:
     """Allocate the buffers for a row of this many scores."""
+    by_score = (np.empty(size, kind) for kind in (dtype, dtype, np.int32))
     integers = (np.empty(num_levels + 1, np.int64) for _ in range(4))
     floats = (np.empty(n) for n in (num_levels + 1, cut_offs, cut_offs))
-    return Windows(np.empty(size, np.int32), *integers, *floats)
+    return Windows(*by_score, *integers, *floats)
 
 
 class Case(NamedTuple):
@@ -356,8 +361,7 @@ def loss_rows(
         _in_pairs(rule, 0.0),
         new_row(n, num_levels, dtype),
         new_groups(n, num_levels, dtype),
-        new_pairs(n, dtype),
-        new_windows(n, num_levels, len(rule.ks)),
+        new_windows(n, num_levels, len(rule.ks), dtype),
         new_nodes(n if span else 0, num_levels, span),
         losses,
         gradient,
@@ -392,7 +396,6 @@ def run_rows(
     wide: Reach,
     row: SortedRow,
     groups: Groups,
-    pairs: Pairs,
     windows: Windows,
     nodes: Nodes,
     losses: Array,
@@ -417,7 +420,7 @@ def run_rows(
         here = reach if on_grid or span <= DOUBLE else wide
         single = bool(span <= SINGLE and groups.near.itemsize == 4)
         case = Case(present, positives, scale, on_grid, single)
-        losses[i] = solve_row(case, table[i], rule, here, row, groups, pairs, windows, nodes)
+        losses[i] = solve_row(case, table[i], rule, here, row, groups, windows, nodes)
         for j in range(present):
             gradient[i, row.col[j]] = groups.own[row.spot[j]]
 
@@ -430,7 +433,6 @@ def solve_row(
     reach: Reach,
     row: SortedRow,
     groups: Groups,
-    pairs: Pairs,
     windows: Windows,
     nodes: Nodes,
 ) -> float:
@@ -441,17 +443,17 @@ def solve_row(
     value, full, more = 0.0, 0.0, 1.0
     while more > 0.0:  # repeat without the full cut-offs, if they are clipped
         prepare_sums(reach, rule.smooth, row, groups)
-        pairs.gathered[: case.present] = 0
+        windows.gathered[: case.present] = 0
         if case.on_grid:
             count_all(rule.tau, low, rule.smooth, row, groups, nodes)
-        value = walk(case, rel, rule, reach, row, groups, pairs, windows, nodes)
+        value = walk(case, rel, rule, reach, row, groups, windows, nodes)
         more = close_full(ks, rule.clip, shares, found)
         full += more
     if case.on_grid:
         pull_all(rule.tau, rule.smooth, row, groups, nodes)
     else:
         for p in range(case.present):
-            groups.own[p] += np.float64(pairs.gathered[p])
+            groups.own[p] += np.float64(windows.gathered[p])
     add_sums(reach, rule.smooth, row, groups)
     return 1.0 - value - full
 
@@ -464,7 +466,6 @@ def walk(
     reach: Reach,
     row: SortedRow,
     groups: Groups,
-    pairs: Pairs,
     windows: Windows,
     nodes: Nodes,
 ) -> float:
@@ -477,8 +478,7 @@ def walk(
         reach: ends of the windows.
         row: the sorted row.
         groups: the row by level, with running sums.
-        pairs: buffers for pairs.
-        windows: buffers by level; ``shares`` is read, ``found`` added to.
+        windows: buffers by pair and level; ``shares`` is read, ``found`` added to.
         nodes: the row on the grid.
     """
     # Fields are read once: numba copies a whole tuple in each call that takes one.
@@ -487,7 +487,7 @@ def walk(
     down_of, up_of = groups.down, groups.up
     above, below = groups.above, groups.below
     to_above, to_below = groups.to_above, groups.to_below
-    slope_of, gathered = pairs.slope, pairs.gathered
+    slope_of, gathered = windows.slope, windows.gathered
     grid_sums, grid_slopes, grid_weights = nodes.sums, nodes.slopes, nodes.weights
     positives, seen = windows.positives, windows.seen
     lows, highs, begins = windows.lows, windows.highs, windows.begins

@@ -27,23 +27,6 @@ from hgld.compiled import Array, fast, inner, part
 from hgld.ranking.kernels.sort import SortedRow
 
 
-class Pairs(NamedTuple):
-    """Buffers for the pairs of one positive.
-
-    Args:
-        slope: (N,) slope of each pair.
-        gathered: (N,) slope of the loss, summed over pairs.
-    """
-
-    slope: Array
-    gathered: Array
-
-
-def new_pairs(size: int, dtype: "np.dtype[np.floating]") -> Pairs:
-    """Allocate the buffers for the pairs of a row of this many scores."""
-    return Pairs(np.empty(size, dtype), np.empty(size, dtype))
-
-
 @part
 def edge_above(val: Array, s: float, edge: float, first: int, at: int) -> int:
     """First index from ``first`` on whose score is more than ``edge`` above s, at most ``at``."""
