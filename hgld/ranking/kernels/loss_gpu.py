@@ -68,89 +68,50 @@ def solve_rows(
     ``rel`` has relevance by level, (Q, L + 1), or without ``by_level`` that of each pair, (Q, N),
     which only the ratio of H-AP takes.
     """
+    from hgld.ranking.kernels import loss_triton as kernels
+
     if by_level:
         rel = (rel if rel.stride(1) == 1 else rel.contiguous()).double()
     else:
         rel = rel.contiguous()
     s, compact = scores.detach().contiguous(), levels.to(torch.int8).contiguous()
-    losses, gradient = s.new_empty(len(s)), torch.empty_like(s)
-    cuts = _cuts(goal.ks or (1,), s.device)
-    given = s, compact, rel, *_positives(s, compact, rel, goal, by_level), cuts
-    sizes = s.shape[1], rel.stride(0), len(goal.ks)
-    numbers = {
-        **_kind(goal, by_level),
-        "TEMPERATURE": float(goal.temperature),
-        **_numbers(goal, s.dtype),
-    }
-    walk = _walk_once if s.shape[1] <= WIDEST else _walk_twice
-    with on(s.device):
-        walk(given, sizes, numbers, losses, gradient)
-    return losses, gradient
-
-
-def _positives(
-    scores: Tensor, levels: Tensor, rel: Tensor, goal: "Goal", by_level: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Columns (Q, N) and number (Q,) of the positives, and the scale of each row's sum."""
-    from hgld.ranking.kernels import loss_triton as kernels
-
-    rows, width = scores.shape
-    columns = torch.empty(rows, width, dtype=torch.int32, device=scores.device)
-    sizes = torch.empty(rows, dtype=torch.int32, device=scores.device)
-    scales = scores.new_empty(rows)
-    steps = _power(rel.shape[1] if by_level else 2)
-    with on(scores.device):
-        kernels.list_positives[(rows,)](
-            levels, rel, _discounts(width if goal.kind == "dcg" else 0, scores.device), columns,
-            sizes, scales, width, rel.stride(0), **_kind(goal, by_level), LEVELS=steps,
-            BLOCK=max(32, 4096 // steps),
-        )  # fmt: skip
-    return columns, sizes, scales
-
-
-def _walk_once(
-    given: tuple[Tensor, ...],
-    sizes: tuple[int, int, int],
-    numbers: dict[str, Any],
-    losses: Tensor,
-    gradient: Tensor,
-) -> None:
-    from hgld.ranking.kernels import loss_triton as kernels
-
-    sources = max(32, _power(sizes[0]))
-    warps = max(1, min(8, sources // 256))
-    tile = {"TARGETS": _targets(CELLS * warps // 4, sources, losses), "SOURCES": sources}
-    kernels.whole_rows[(len(losses),)](
-        *given, losses, gradient, *sizes, **numbers, **tile,
-        num_warps=warps, num_stages=1, maxnreg=REGISTERS,
-    )  # fmt: skip
-
-
-def _walk_twice(
-    given: tuple[Tensor, ...],
-    sizes: tuple[int, int, int],
-    numbers: dict[str, Any],
-    losses: Tensor,
-    gradient: Tensor,
-) -> None:
-    from hgld.ranking.kernels import loss_triton as kernels
-
-    scores, levels, _, columns, counts, scales, _ = given
-    parts, weights = losses.new_empty(len(losses), PARTS), torch.empty_like(gradient)
-    tile = {"TARGETS": _targets(CELLS, SOURCES, losses), "SOURCES": SOURCES, "PARTS": PARTS}
-    fixed = {**tile, "num_warps": 4, "num_stages": 1}
-    kernels.weigh_positives[(len(losses), PARTS)](
-        *given, parts, weights, gradient, *sizes, **numbers, **fixed
+    (rows, width), device = s.shape, s.device
+    losses, gradient = s.new_empty(rows), torch.empty_like(s)
+    # columns (Q, N) and number (Q,) of the positives, and the scale of each row's sum
+    columns, counts = (
+        torch.empty(shape, dtype=torch.int32, device=device) for shape in ((rows, width), (rows,))
     )
-    step = {name: numbers[name] for name in STEP}
-    kernels.spread_slopes[(len(losses), -(-sizes[0] // SOURCES))](
-        scores, levels, columns, counts, scales, parts, weights, losses, gradient, sizes[0],
-        **step, **fixed,
-    )  # fmt: skip
-
-
-def _kind(goal: "Goal", by_level: bool) -> dict[str, Any]:
-    return {"KIND": goal.number, "BY_LEVEL": by_level}
+    scales, cuts = s.new_empty(rows), _cuts(goal.ks or (1,), device)
+    given = s, compact, rel, columns, counts, scales, cuts
+    sizes = width, rel.stride(0), len(goal.ks)
+    kind, step = {"KIND": goal.number, "BY_LEVEL": by_level}, _numbers(goal, s.dtype)
+    numbers = {**kind, "TEMPERATURE": float(goal.temperature), **step}
+    steps = _power(rel.shape[1] if by_level else 2)
+    with on(device):
+        kernels.list_positives[(rows,)](
+            compact, rel, _discounts(width if goal.kind == "dcg" else 0, device), columns, counts,
+            scales, width, rel.stride(0), **kind, LEVELS=steps, BLOCK=max(32, 4096 // steps),
+        )  # fmt: skip
+        if width <= WIDEST:
+            sources = max(32, _power(width))
+            warps = max(1, min(8, sources // 256))
+            kernels.whole_rows[(rows,)](
+                *given, losses, gradient, *sizes, **numbers, SOURCES=sources,
+                TARGETS=_targets(CELLS * warps // 4, sources, s), num_warps=warps, num_stages=1,
+                maxnreg=REGISTERS,
+            )  # fmt: skip
+            return losses, gradient
+        parts, weights = s.new_empty(rows, PARTS), torch.empty_like(s)
+        tile = {"TARGETS": _targets(CELLS, SOURCES, s), "SOURCES": SOURCES, "PARTS": PARTS}
+        fixed = {**tile, "num_warps": 4, "num_stages": 1}
+        kernels.weigh_positives[(rows, PARTS)](
+            *given, parts, weights, gradient, *sizes, **numbers, **fixed
+        )
+        kernels.spread_slopes[(rows, -(-width // SOURCES))](
+            s, compact, columns, counts, scales, parts, weights, losses, gradient, width, **step,
+            **fixed,
+        )  # fmt: skip
+    return losses, gradient
 
 
 def _power(size: int) -> int:
