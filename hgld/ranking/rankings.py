@@ -225,12 +225,11 @@ class Result:
     gallery: int
     inverted: int = 0
     of_gallery: dict[str, float] = field(default_factory=dict)
-    skipped: dict[str, int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        missing = {name: int(v.isnan().sum()) for name, v in self.per_query.items()}
-        # The dataclass is frozen.
-        object.__setattr__(self, "skipped", missing)
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Number of queries without a value of each metric."""
+        return {name: int(v.isnan().sum()) for name, v in self.per_query.items()}
 
     def mean(self) -> dict[str, float]:
         """Mean of each metric over the queries that have a value; nan if none has one.
