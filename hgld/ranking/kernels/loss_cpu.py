@@ -127,24 +127,6 @@ def new_windows(
     return Windows(*by_score, *integers, *floats)
 
 
-class Case(NamedTuple):
-    """Facts that hold for all positives of a row.
-
-    Args:
-        present: scores in the gallery.
-        positives: those of level 1 or more.
-        scale: divisor of the sum over positives.
-        on_grid: whether near scores are interpolated from the grid.
-        single: whether their exponentials are in the scores' dtype.
-    """
-
-    present: int
-    positives: int
-    scale: float
-    on_grid: bool
-    single: bool
-
-
 def solve_rows(
     scores: Tensor, levels: Tensor, table: Tensor, goal: "Goal"
 ) -> tuple[Tensor, Tensor]:
@@ -402,6 +384,7 @@ def run_rows(
     gradient: Array,
 ) -> None:
     """Run ``loss_rows`` with buffers for one row; ``wide`` is the reach if powers overflow."""
+    ks, shares, found = rule.ks, windows.shares, windows.found
     for i in range(scores.shape[0]):
         present = sort_row(scores[i], levels[i], row)
         gradient[i, :] = 0
@@ -419,49 +402,36 @@ def run_rows(
         exponentials(rule.tau, low, span, row, groups)
         here = reach if on_grid or span <= DOUBLE else wide
         single = bool(span <= SINGLE and groups.near.itemsize == 4)
-        case = Case(present, positives, scale, on_grid, single)
-        losses[i] = solve_row(case, table[i], rule, here, row, groups, windows, nodes)
+        open_cut_offs(ks, positives, shares, found)
+        value, full, more = 0.0, 0.0, 1.0
+        while more > 0.0:  # repeat without the full cut-offs, if they are clipped
+            prepare_sums(here, rule.smooth, row, groups)
+            windows.gathered[:present] = 0
+            if on_grid:
+                count_all(rule.tau, low, rule.smooth, row, groups, nodes)
+            value = walk(
+                positives, table[i], scale, on_grid, single, rule, here, row, groups, windows, nodes
+            )
+            more = close_full(ks, rule.clip, shares, found)
+            full += more
+        if on_grid:
+            pull_all(rule.tau, rule.smooth, row, groups, nodes)
+        else:
+            for p in range(present):
+                groups.own[p] += np.float64(windows.gathered[p])
+        add_sums(here, rule.smooth, row, groups)
+        losses[i] = 1.0 - value - full
         for j in range(present):
             gradient[i, row.col[j]] = groups.own[row.spot[j]]
 
 
 @inner
-def solve_row(
-    case: Case,
-    rel: Array,
-    rule: Rule,
-    reach: Reach,
-    row: SortedRow,
-    groups: Groups,
-    windows: Windows,
-    nodes: Nodes,
-) -> float:
-    """Loss of a sorted row; writes its gradient to ``groups.own``."""
-    ks, shares, found = rule.ks, windows.shares, windows.found
-    open_cut_offs(ks, case.positives, shares, found)
-    low = np.float64(row.val[0])
-    value, full, more = 0.0, 0.0, 1.0
-    while more > 0.0:  # repeat without the full cut-offs, if they are clipped
-        prepare_sums(reach, rule.smooth, row, groups)
-        windows.gathered[: case.present] = 0
-        if case.on_grid:
-            count_all(rule.tau, low, rule.smooth, row, groups, nodes)
-        value = walk(case, rel, rule, reach, row, groups, windows, nodes)
-        more = close_full(ks, rule.clip, shares, found)
-        full += more
-    if case.on_grid:
-        pull_all(rule.tau, rule.smooth, row, groups, nodes)
-    else:
-        for p in range(case.present):
-            groups.own[p] += np.float64(windows.gathered[p])
-    add_sums(reach, rule.smooth, row, groups)
-    return 1.0 - value - full
-
-
-@inner
 def walk(
-    case: Case,
+    positives: int,
     rel: Array,
+    scale: float,
+    on_grid: bool,
+    single: bool,
     rule: Rule,
     reach: Reach,
     row: SortedRow,
@@ -472,8 +442,11 @@ def walk(
     """Value of all positives; adds their weights for the scores that they counted.
 
     Args:
-        case: facts of the row.
+        positives: number of scores of level 1 or more.
         rel: (L + 1,) float64 relevance or gain of each level.
+        scale: divisor of the sum over positives.
+        on_grid: whether near scores are interpolated from the grid.
+        single: whether their exponentials are in the scores' dtype.
         rule: parameters of the loss.
         reach: ends of the windows.
         row: the sorted row.
@@ -489,7 +462,7 @@ def walk(
     to_above, to_below = groups.to_above, groups.to_below
     slope_of, gathered = windows.slope, windows.gathered
     grid_sums, grid_slopes, grid_weights = nodes.sums, nodes.slopes, nodes.weights
-    positives, seen = windows.positives, windows.seen
+    places, seen = windows.positives, windows.seen
     lows, highs, begins = windows.lows, windows.highs, windows.begins
     slopes, shares, found = windows.slopes, windows.shares, windows.found
     kind, smooth, temperature = rule.kind, rule.smooth, rule.temperature
@@ -499,27 +472,26 @@ def walk(
     powers_below, powers_above = reach.powers_below, reach.powers_above
     b0, b1, b2, b3 = reach.below[0], reach.below[1], reach.below[2], reach.below[3]
     a0, a1, a2, a3 = reach.above[0], reach.above[1], reach.above[2], reach.above[3]
-    scale, on_grid, single = case.scale, case.on_grid, case.single
 
     size = rel.shape[0]
     far = (87.0 if val.itemsize == 4 else 700.0) * temperature  # exp(-87) is 1.6e-38 in float32
     for v in range(size):
         seen[v] = 0
         lows[v] = highs[v] = starts[v + 1]
-    total, equals = 0.0, case.positives
+    total, equals = 0.0, positives
     down, up = 0.0, 0.0
     unseen = starts[1]  # scores of level 0 below the current one
-    for i in range(case.positives - 1, -1, -1):
-        k = positives[i]
+    for i in range(positives - 1, -1, -1):
+        k = places[i]
         level, p, s = np.int64(lev[k]), spot[k], np.float64(val[k])
-        while equals > 0 and val[positives[equals - 1]] >= val[k]:
+        while equals > 0 and val[places[equals - 1]] >= val[k]:
             equals -= 1
-            seen[lev[positives[equals]]] += 1
+            seen[lev[places[equals]]] += 1
         while unseen > 0 and by_level[unseen - 1] >= val[k]:
             unseen -= 1
         seen[0] = starts[1] - unseen
         # neighbours share the edge below, where more pairs do no harm: fewer branches mispredicted
-        lowest = np.float64(val[positives[i & ~(SHARED - 1)]])
+        lowest = np.float64(val[places[i & ~(SHARED - 1)]])
         if powers_below or powers_above:
             down, up = down_of[p], up_of[p]
         rank, shared = exact_counts(level, rel, smooth, seen)
