@@ -21,7 +21,7 @@ from hgld import compiled
 from hgld.ranking import levels as grades
 from hgld.ranking import losses, surrogates
 from hgld.ranking.kernels import loss_cpu
-from hgld.ranking.kernels.loss_cpu import loss_rows, run_rows
+from hgld.ranking.kernels.loss_cpu import run_rows
 from hgld.ranking.kernels.sort import new_row, sort_row
 from hgld.ranking.kernels.step_sums import fit_tail
 from hgld.ranking.steps import SigmoidStep, Step, UpperStep
@@ -150,19 +150,12 @@ GRID_GOALS = [goal_of(kind, step) for kind in GOALS for step in (UpperStep(), Si
 
 @pytest.mark.parametrize("goal", GRID_GOALS + SMOOTH[::2], ids=str)
 @pytest.mark.parametrize("num_levels", [1, 2, 5])
-def test_grid_is_the_plain_loss(goal, num_levels) -> None:
+def test_grid_is_the_plain_loss(goal, num_levels, monkeypatch) -> None:
     scores, levels = random_pairs(6, queries=40, gallery=300, num_levels=num_levels)
     scores = scores.float()
-    table = grades.relevance_table(grades.count_levels(levels, num_levels))
-    if goal.kind == "dcg":
-        table = gain_table(num_levels).expand(len(scores), -1)
-    found = torch.empty(40, dtype=torch.float64), torch.empty_like(scores)
     span = float((scores.amax(1) - scores.amin(1)).max()) / goal.step.tau
-    loss_rows(
-        scores.numpy(), levels.numpy(), table.contiguous().numpy(), loss_cpu.rule_of(goal, 300),
-        found[0].numpy(), found[1].numpy(), span,
-    )  # fmt: skip
-    truth = plain_loss(scores.double(), levels, grades.look_up(table, levels), goal)
+    monkeypatch.setattr(loss_cpu, "grid_span", lambda *_: span)
+    found, truth = both(scores, levels, goal, num_levels)
     agree(found, truth, 1e-6, 2e-6)
 
 

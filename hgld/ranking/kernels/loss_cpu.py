@@ -131,18 +131,26 @@ def solve_rows(
     scores: Tensor, levels: Tensor, table: Tensor, goal: "Goal"
 ) -> tuple[Tensor, Tensor]:
     """Losses (Q,) and gradients (Q, G) of CPU scores, with relevance by level."""
-    s = scores.detach().contiguous()
-    compact = levels.to(torch.int8).contiguous()
-    wide = table.detach().to("cpu", torch.float64).contiguous()
-    given = s.numpy(), compact.numpy(), wide.numpy()
+    s, compact = scores.detach().contiguous(), levels.to(torch.int8).contiguous()
+    by_level = table.detach().to("cpu", torch.float64).contiguous()
+    given = s.numpy(), compact.numpy(), by_level.numpy()
     losses, gradient = np.empty(len(s)), torch.empty_like(s)
-    rule = rule_of(goal, s.shape[1])
-    span = grid_span(given[0], given[1], table.shape[1] - 1, rule)
+    size, num_levels, dtype = s.shape[1], table.shape[1] - 1, given[0].dtype
+    rule = rule_of(goal, size)
+    span = grid_span(given[0], given[1], num_levels, rule)
+    reach = _on_grid(rule) if span else _in_pairs(rule, REACH[dtype])
+    wide = _in_pairs(rule, 0.0)
 
     def work(part: slice) -> None:
-        s_part, x_part, t_part = (array[part] for array in given)
+        buffers = (
+            new_row(size, num_levels, dtype),
+            new_groups(size, num_levels, dtype),
+            new_windows(size, num_levels, len(rule.ks), dtype),
+            new_nodes(size if span else 0, num_levels, span),
+        )
+        rows = (array[part] for array in given)
         found = losses[part], gradient.numpy()[part]
-        loss_rows(s_part, x_part, t_part, rule, *found, span)
+        run_rows(*rows, rule, span > 0.0, reach, wide, *buffers, *found)
 
     over_rows(work, len(s))
     return torch.from_numpy(losses).to(s.dtype), gradient
@@ -311,45 +319,6 @@ def close_full(ks: Array, clip: bool, shares: Array, found: Array) -> float:
     return given
 
 
-def loss_rows(
-    scores: Array,
-    levels: Array,
-    table: Array,
-    rule: Rule,
-    losses: Array,
-    gradient: Array,
-    span: float = 0.0,
-) -> None:
-    """Losses (Q,) and gradients (Q, N) of rows of scores, written in place.
-
-    Args:
-        scores: (Q, N) float32 or float64, finite.
-        levels: (Q, N) int8; -1 is not in the gallery.
-        table: (Q, L + 1) float64 relevance or gain of each level.
-        rule: parameters of the loss.
-        losses: (Q,) float64, written.
-        gradient: (Q, N) in the dtype of the scores, written.
-        span: widest range of a row over tau, to use a grid; 0: count in pairs.
-    """
-    n, num_levels, dtype = scores.shape[1], table.shape[1] - 1, scores.dtype
-    reach = _on_grid(rule) if span else _in_pairs(rule, REACH[dtype])
-    run_rows(
-        scores,
-        levels,
-        table,
-        rule,
-        span > 0.0,
-        reach,
-        _in_pairs(rule, 0.0),
-        new_row(n, num_levels, dtype),
-        new_groups(n, num_levels, dtype),
-        new_windows(n, num_levels, len(rule.ks), dtype),
-        new_nodes(n if span else 0, num_levels, span),
-        losses,
-        gradient,
-    )
-
-
 def _in_pairs(rule: Rule, window: float) -> Reach:
     """Reach of a window of pairs; with window 0, one so wide that nothing below it counts."""
     tail = fit_tail(window) if window else NOTHING
@@ -383,7 +352,23 @@ def run_rows(
     losses: Array,
     gradient: Array,
 ) -> None:
-    """Run ``loss_rows`` with buffers for one row; ``wide`` is the reach if powers overflow."""
+    """Losses (Q,) and gradients (Q, N) of rows of scores, written in place.
+
+    Args:
+        scores: (Q, N) float32 or float64, finite.
+        levels: (Q, N) int8; -1 is not in the gallery.
+        table: (Q, L + 1) float64 relevance or gain of each level.
+        rule: parameters of the loss.
+        on_grid: whether near scores are interpolated from the grid, else counted in pairs.
+        reach: ends of the windows.
+        wide: the same if powers overflow.
+        row: buffers for one row, like the others.
+        groups: the row by level.
+        windows: its positives, windows and cut-offs.
+        nodes: the row on the grid.
+        losses: (Q,) float64, written.
+        gradient: (Q, N) in the dtype of the scores, written.
+    """
     ks, shares, found = rule.ks, windows.shares, windows.found
     for i in range(scores.shape[0]):
         present = sort_row(scores[i], levels[i], row)
