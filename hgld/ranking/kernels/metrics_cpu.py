@@ -41,19 +41,50 @@ def measure_rows(
     room: Array,
     values: Array,
 ) -> None:
-    """Write the (Q, M) values of (Q, G) levels by rank; arguments as ``metric_row``, by row.
+    """Write the values of all metrics of ranked levels.
 
-    The buffers have one entry more than any query has relevant images.
+    The buffers have one entry more than any query has relevant images, P of them.
+
+    Args:
+        levels: (Q, G) integers by rank.
+        counts: (Q, L + 1) int64 images of each level.
+        specs: (M, 4) int64: kind, level, cut-off (0: none or R), table.
+        tables: (Q, T, L + 1) float64 relevance by level.
+        logs: 1 / log2(1 + r) at index r.
+        discounts: sums of ``logs`` up to and including index r.
+        harmonic: sums of 1 / r up to and including index r.
+        ranks: (P,) int32 buffer for the ranks of the relevant images, ascending.
+        near: (P,) int32 buffer for those at a level.
+        found: (P,) buffer for the levels of the relevant images.
+        room: (P,) buffer for those at a level.
+        values: (Q, M) float64, written; nan if there is no relevant image.
 
     Raises:
         ValueError: the buffers are too short.
     """
+    num_levels = counts.shape[1] - 1
     for q in range(levels.shape[0]):
         m = list_relevant(levels[q], ranks, found)
-        metric_row(
-            ranks[:m], found[:m], counts[q], specs, tables[q], logs, discounts, harmonic, near,
-            room, values[q],
-        )  # fmt: skip
+        sums = np.zeros(num_levels + 1)  # sum of i / r_i over the images at or above a level
+        values[q] = np.nan
+        size, here, marks = m, ranks[:m], found[:m]
+        for level in range(1, num_levels + 1):
+            if level > 1:
+                size = keep_level(here, marks, near, room, level)
+                here, marks = near[:size], room[:size]
+            if size == 0:
+                continue
+            sums[level] = sum_of_precisions(here)
+            for i in range(specs.shape[0]):
+                kind, cut = specs[i, 0], specs[i, 2]
+                if specs[i, 1] == level and kind <= ASI_AT_LEVEL:
+                    values[q, i] = at_one_level(here, kind, cut, sums[level], harmonic)
+        for i in range(specs.shape[0]):
+            if specs[i, 0] > ASI_AT_LEVEL and m > 0:
+                values[q, i] = over_levels(
+                    ranks[:m], found[:m], counts[q], specs[i], tables[q], sums, logs, discounts,
+                    harmonic,
+                )  # fmt: skip
 
 
 @inner
@@ -162,57 +193,6 @@ def vote_rows(paths: Array, images: Array, winners: Array) -> None:
                 total += votes[level + 1]
                 if total > most[level]:
                     most[level], winners[q, level] = total, i
-
-
-@inner
-def metric_row(
-    ranks: Array,
-    found: Array,
-    counts: Array,
-    plan: Array,
-    tables: Array,
-    logs: Array,
-    discounts: Array,
-    harmonic: Array,
-    near: Array,
-    room: Array,
-    values: Array,
-) -> None:
-    """Compute all metrics of one query.
-
-    Args:
-        ranks: (P,) int32 ranks of the relevant images, ascending.
-        found: (P,) their levels, all above 0.
-        counts: (L + 1,) int64 images of each level.
-        plan: (M, 4) int64: kind, level, cut-off (0: none or R), table.
-        tables: (T, L + 1) float64 relevance by level of this query.
-        logs: 1 / log2(1 + r) at index r.
-        discounts: sums of ``logs`` up to and including index r.
-        harmonic: sums of 1 / r up to and including index r.
-        near: (P,) int32 buffer for the ranks at a level.
-        room: (P,) buffer for their levels.
-        values: (M,) float64, written; nan if there is no relevant image.
-    """
-    num_levels = counts.shape[0] - 1
-    sums = np.zeros(num_levels + 1)  # sum of i / r_i over the images at or above a level
-    size = ranks.shape[0]
-    values[:] = np.nan
-    here, marks = ranks, found
-    for level in range(1, num_levels + 1):
-        if level > 1:
-            size = keep_level(here, marks, near, room, level)
-            here, marks = near[:size], room[:size]
-        if size == 0:
-            continue
-        sums[level] = sum_of_precisions(here)
-        for i in range(plan.shape[0]):
-            if plan[i, 1] == level and plan[i, 0] <= ASI_AT_LEVEL:
-                values[i] = at_one_level(here, plan[i, 0], plan[i, 2], sums[level], harmonic)
-    for i in range(plan.shape[0]):
-        if plan[i, 0] > ASI_AT_LEVEL and ranks.shape[0] > 0:
-            values[i] = over_levels(
-                ranks, found, counts, plan[i], tables, sums, logs, discounts, harmonic
-            )
 
 
 @inner
