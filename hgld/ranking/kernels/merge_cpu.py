@@ -12,6 +12,7 @@ from hgld.ranking.kernels.sort import BELOW, BITS, sort_keys
 
 STEP = 1 << 10  # keys of a run for each of its samples
 CHUNK = 1 << 17  # keys that are sorted at a time: they stay in the cache
+APART = CHUNK // STEP  # samples from one end of a chunk to the next
 
 
 @kernel
@@ -35,50 +36,29 @@ def merge_rows(runs: Array, cuts: Array, levels: Array) -> None:
                 samples[m] = run[j]
                 m += 1
         samples[:m].sort()
+        samples[m] = 1 << BELOW  # above all keys
         heads[:] = cuts[:-1]
-        for s in range(CHUNK // STEP, m, CHUNK // STEP):
-            done = merge_below(run, cuts, heads, ends, samples[s], keys, more, levels[q], done)
-        done = merge_below(
-            run, cuts, heads, ends, np.uint64(1 << BELOW), keys, more, levels[q], done
-        )
-
-
-@inner
-def merge_below(
-    run: Array,
-    cuts: Array,
-    heads: Array,
-    ends: Array,
-    top: int,
-    keys: Array,
-    more: Array,
-    levels: Array,
-    done: int,
-) -> int:
-    """Move heads past all keys up to ``top`` and write their levels from ``done`` on.
-
-    Keys equal to ``top`` may fill the gallery, if a model gives all images one score. They need no
-    sort, since their levels are equal, too.
-    """
-    n = 0
-    for p in range(heads.shape[0]):
-        ends[p] = heads[p] + np.searchsorted(run[heads[p] : cuts[p + 1]], top)
-        for j in range(heads[p], ends[p]):
-            keys[n] = run[j]
-            n += 1
-    sort_near(keys[:n], more[:n])
-    for j in range(n):
-        levels[done + j] = np.int8(keys[j] & np.uint64(0xFF))
-    done += n
-    for p in range(heads.shape[0]):
-        stop = ends[p]
-        while stop < cuts[p + 1] and run[stop] == top:
-            stop += 1
-        equal = stop - ends[p]
-        levels[done : done + equal] = np.int8(top & np.uint64(0xFF))
-        done += equal
-        heads[p] = stop
-    return done
+        for chunk in range(m // APART + 1):
+            top, n = samples[min((chunk + 1) * APART, m)], 0
+            for p in range(parts):
+                ends[p] = heads[p] + np.searchsorted(run[heads[p] : cuts[p + 1]], top)
+                for j in range(heads[p], ends[p]):
+                    keys[n] = run[j]
+                    n += 1
+            sort_near(keys[:n], more[:n])
+            for j in range(n):
+                levels[q, done + j] = np.int8(keys[j] & np.uint64(0xFF))
+            done += n
+            # keys equal to ``top`` may fill the gallery, if a model gives all images one score;
+            # they need no sort, since their levels are equal, too
+            for p in range(parts):
+                stop = ends[p]
+                while stop < cuts[p + 1] and run[stop] == top:
+                    stop += 1
+                equal = stop - ends[p]
+                levels[q, done : done + equal] = np.int8(top & np.uint64(0xFF))
+                done += equal
+                heads[p] = stop
 
 
 @inner
