@@ -137,7 +137,10 @@ def rank_rows(
         row, present = scores[i], size
         if not find_span(row.view(np.int32), span):
             raise ValueError("scores hold nan or inf")
-        find_levels(places, starts[i], ends[i], marks)
+        marks[:] = 0  # levels, from places in the nested ranges of the query's classes
+        for v in range(starts.shape[1]):
+            width = np.uint32(ends[i, v] - starts[i, v])
+            add_level(places, np.uint32(starts[i, v]), width, marks)
         fill_keys(row, row.view(np.uint32), marks, span.view(np.float32), keys)
         if own[i] >= 0:
             present -= 1
@@ -206,14 +209,6 @@ def find_span(bits: Array, span: Array) -> bool:
     span[0] = low ^ ((low >> np.int32(31)) & np.int32(0x7FFFFFFF))
     span[1] = high ^ ((high >> np.int32(31)) & np.int32(0x7FFFFFFF))
     return bool(high < np.int32(0x7F800000) and low > np.int32(-0x7F800001))
-
-
-@inner
-def find_levels(places: Array, starts: Array, ends: Array, levels: Array) -> None:
-    """Level of each image, from its place and the nested ranges of the query's classes."""
-    levels[:] = 0
-    for v in range(starts.shape[0]):
-        add_level(places, np.uint32(starts[v]), np.uint32(ends[v] - starts[v]), levels)
 
 
 @fast
