@@ -57,9 +57,9 @@ def write_kernels(folder: Path) -> None:
     import numpy as np
     import torch
 
+    from hgld.ranking import metrics
     from hgld.ranking.first_call import compile_metrics
     from hgld.ranking.kernel_comparison import compare_kernels
-    from hgld.ranking.rankings import h_rank_plus
     from hgld.ranking.structure import find_winners
     from hgld.shards.batches import plan_epoch
     from hgld.shards.sampling import BatchOptions, Samples
@@ -69,7 +69,7 @@ def write_kernels(folder: Path) -> None:
         if not found.same:
             raise HgldError(f"the kernels for {found.name} differ from plain torch: {found}")
     compile_metrics()
-    h_rank_plus(np.ones((1, 2), np.int8), np.ones((1, 2)))
+    metrics.h_rank_plus(torch.ones(1, 2), torch.ones(1, 2, dtype=torch.int8), num_levels=1)
     find_winners(np.zeros((1, 2, 1), np.int64), np.array([2]))
     labels = np.arange(32)[:, None] // [16, 4]
     runs = np.arange(32) // 4
