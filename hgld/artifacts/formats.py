@@ -274,6 +274,10 @@ class Vectors:
         """The row of each id."""
         return {key: row for row, key in enumerate(self.ids)}
 
+    def of(self, ids: Iterable[str]) -> np.ndarray:
+        """Vectors (M, D) of these ids."""
+        return self.vectors[[self.row_of[key] for key in ids]]
+
 
 @dataclass(frozen=True)
 class VectorFile:

@@ -534,8 +534,8 @@ def duplicates(
             evaluated = other, photos[other].photo(row["evaluated_id"])
             rows_of_photos.append((f"cosine {row['cosine']:.4f}", [trained, evaluated]))
         title, lead = "Near-duplicates between splits", f"Pairs with a cosine of at least {cosine}."
-        facts = {"title": title, "lead": lead, "rows": rows_of_photos}
-        write_file(page, render_page("photo_rows.html", **facts))
+        html = render_page("photo_rows.html", title=title, lead=lead, rows=rows_of_photos)
+        write_file(page, html)
     if as_json:
         print_json(found.to_dict("records"))
         return

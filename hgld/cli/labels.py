@@ -238,8 +238,9 @@ def suspects(
         from hgld.report.rendering import render_page  # imports matplotlib
 
         lead = "The most suspect images, each beside typical photos of both classes."
-        facts = {"title": "Suspect labels", "lead": lead, "rows": _photo_rows(images, rows, photos)}
-        write_file(page, render_page("photo_rows.html", **facts))
+        photo_rows = _photo_rows(images, rows, photos)
+        html = render_page("photo_rows.html", title="Suspect labels", lead=lead, rows=photo_rows)
+        write_file(page, html)
     if as_json:
         tables = {"images": images, "classes": classes}
         print_json({name: table.to_dict("records") for name, table in tables.items()})

@@ -263,8 +263,8 @@ def _with_some_values(metrics: Sequence[str], values: np.ndarray) -> Iterator[st
         values: (2 S, Q, M) of the models of both runs.
     """
     known = ~np.isnan(values)
-    counts = known.all(axis=0).sum(axis=0), known.any(axis=0).sum(axis=0)
-    for metric, common, some in zip(metrics, *(count.tolist() for count in counts), strict=True):
+    of_all, of_some = known.all(axis=0).sum(axis=0), known.any(axis=0).sum(axis=0)
+    for metric, common, some in zip(metrics, of_all.tolist(), of_some.tolist(), strict=True):
         if common < some:
             have = part_text(common, some, "query", "have")
             yield f"{metric}: {have} a value of every model; the others are not compared"

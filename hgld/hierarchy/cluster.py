@@ -157,8 +157,7 @@ def vectors_of(keys: Sequence[str], label_vectors: Vectors) -> np.ndarray:
             f"label_vectors.npz has no vector for '{missing[0]}' ({len(missing)} of {len(keys)} "
             "values); delete label_vectors.npz and run again"
         )
-    rows = [label_vectors.row_of[key] for key in keys]
-    return np.asarray(label_vectors.vectors, dtype=np.float64)[rows]
+    return np.asarray(label_vectors.of(keys), dtype=np.float64)
 
 
 def _in_order(values: pd.DataFrame, vectors: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -307,9 +307,7 @@ def find_next_clusters(clusters: pd.DataFrame, label_vectors: Vectors) -> dict[s
     numbers, own = np.unique(keyed["cluster"].to_numpy(), return_inverse=True)
     if len(numbers) < 2:
         return {}
-    vectors = label_vectors.vectors[[label_vectors.row_of[key] for key in keyed["key"]]].astype(
-        np.float64
-    )
+    vectors = label_vectors.of(keyed["key"]).astype(np.float64)
     centres = means_of(vectors, own)
     # (N, K) squared distances without |v|^2, which is constant in a row and leaves argmin unchanged
     squares = (centres**2).sum(axis=1) - 2 * vectors @ centres.T

@@ -179,7 +179,7 @@ def fit_model(
     used_vectors = taxonomy_vectors.vectors[used]
     above, of_ancestors = _ancestor_part(clusters, names, ancestry)
     of_photos = _photo_part(keys, used_vectors, label_vectors, image_vectors)
-    own_vectors = label_vectors.vectors[[label_vectors.row_of[key] for key in keys]]
+    own_vectors = label_vectors.of(keys)
     labels = [*clusters["instance_of"], *(taxonomy_vectors.ids[i] for i in used)]
     values, of_texts, scale = _reduce(
         own_vectors,
@@ -362,10 +362,9 @@ def _photo_part(
     """Return (N + T, E) for values with photos, and for texts of the same CLIP; zero for others."""
     if image_vectors is None:
         return np.empty((len(keys) + len(texts), 0))
-    photos = np.asarray(image_vectors.vectors, dtype=np.float64)
-    found = np.zeros((len(keys) + len(texts), photos.shape[1]))
+    found = np.zeros((len(keys) + len(texts), image_vectors.vectors.shape[1]))
     seen = [i for i, key in enumerate(keys) if key in image_vectors.row_of]
-    rows = photos[[image_vectors.row_of[keys[i]] for i in seen]]
+    rows = np.asarray(image_vectors.of(keys[i] for i in seen), dtype=np.float64)
     found[seen] = _unit_rows(rows - rows.mean(axis=0)) if seen else rows
     if image_vectors.made_by.get("encoder") == label_vectors.made_by.get("encoder"):
         found[len(keys) :] = _unit_rows(texts - texts.mean(axis=0))
