@@ -1,14 +1,18 @@
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from fontTools.ttLib import TTFont
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -282,6 +286,14 @@ def test_every_chart_is_there_as_svg_and_pdf_with_its_words(report: Path) -> Non
         assert (report / f"{name}.svg").read_bytes().startswith(b"<?xml")
         pdf = (report / f"{name}.pdf").read_bytes()
         assert pdf.startswith(b"%PDF") and b"/Type3" not in pdf
+
+
+def test_fonts_in_a_pdf_have_outlines_and_no_tables_that_move_letters() -> None:
+    pdf = draw_shares({"images": {"natural": 3, "human-made": 1}}, LIGHT).vector("pdf")
+    streams = map(zlib.decompress, re.findall(rb"stream\n(x.*?)\nendstream", pdf, re.DOTALL))
+    fonts = [TTFont(io.BytesIO(data)) for data in streams if data.startswith(b"\0\1\0\0")]
+    assert fonts and all("glyf" in font for font in fonts)
+    assert not any(table in font for font in fonts for table in ("GDEF", "GPOS", "GSUB"))
 
 
 def test_another_process_writes_the_same_vector_files(tmp_path: Path) -> None:
