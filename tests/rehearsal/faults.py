@@ -8,6 +8,7 @@ not ten. It must be started with the library of ``faults.c`` preloaded, which br
 Prints one JSON line for each fault that did not end in the same bytes, then the counts.
 """
 
+import atexit
 import ctypes
 import errno
 import importlib
@@ -136,7 +137,6 @@ def _run_here(
 ) -> None:
     from hgld import cli
 
-    code = 70
     out.write_text("")
     settings = [word for setting in SMALL for word in ("--set", setting)]
     place = ["--work", str(folder / "work"), "--now", "2026-01-01"]
@@ -147,14 +147,16 @@ def _run_here(
     if armed is not None:
         call, at, sent, error = armed
         library.fault_arm(call.encode(), os.fsencode((folder / "work").resolve()), at, sent, error)
+        if not at:
+            atexit.register(_write_counts, library, out)
     try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0
+        cli.main()  # it ends the process
     finally:
-        if armed is not None and armed[1] == 0:
-            out.write_text(json.dumps({c: library.fault_seen(c.encode()) for c in CALLS}))
-        os._exit(code)
+        os._exit(70)
+
+
+def _write_counts(library: ctypes.CDLL, out: Path) -> None:
+    out.write_text(json.dumps({call: library.fault_seen(call.encode()) for call in CALLS}))
 
 
 def content(work: Path) -> dict[str, bytes]:
