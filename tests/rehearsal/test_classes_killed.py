@@ -9,7 +9,6 @@ import random
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from time import perf_counter
 
@@ -20,6 +19,7 @@ from PIL import Image
 from tests.hierarchy.made_dump import write_dumps
 from tests.mediawiki.world import entity, is_a
 from tests.test_class_folders import decide, edit, kill_after, require_same_bytes, shrink
+from tests.warm import Command
 
 CLASSES = {  # class -> what it is; of "pine" the dump has another spelling
     "bread": "baked goods", "pie": "pastry", "fox": "canid", "wolf": "canid", "oak": "tree",
@@ -72,9 +72,9 @@ def draft(folder: Path, levels: int) -> None:
 def hgld(folder: Path, words: str, exit_code: int) -> float:
     """Run a command to its end; return its seconds."""
     start = perf_counter()
-    command = [sys.executable, "-m", "hgld", *shlex.split(words)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == exit_code, (words, done.stderr)
+    with Command(shlex.split(words), cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        said = process.stderr.read()
+    assert process.returncode == exit_code, (words, said)
     return perf_counter() - start
 
 
