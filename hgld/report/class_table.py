@@ -63,10 +63,10 @@ class ClassTable:
         uneven: dict[int, np.ndarray] = {}  # of MS: each seed has values of the queries it misses
         for i, (metric, run) in enumerate(names):  # means over the seeds
             keys = [(metric, model) for model in measured.runs[run]["models"]]
-            known = [values[key] for key in keys if key in values]
-            columns.append(np.mean(known, axis=0) if known else np.full(len(values), np.nan))
-            if (np.isnan(known).any(axis=0) & ~np.isnan(known).all(axis=0)).any():
-                uneven[i] = np.stack(known, axis=1)  # (Q, S)
+            seeds = values.reindex(columns=keys).to_numpy()  # (Q, S); of a seed without values nan
+            columns.append(seeds.mean(axis=1))
+            if (np.isnan(seeds).any(axis=1) & ~np.isnan(seeds).all(axis=1)).any():
+                uneven[i] = seeds
         table = np.stack(columns, axis=1) if columns else np.empty((len(values), 0))
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         classes: list[Path] = []

@@ -88,6 +88,13 @@ def test_mistakes_of_several_seeds_have_the_mean_over_the_seeds_as_the_run_has(
     assert found.loc["human-made", "mean"] == found.loc["church", "mean"] == 0.75
     assert np.isnan(found.loc[["natural", "bridge"], "mean"]).all()
     assert np.isnan(found["low"]).all()  # the seeds have values of different queries
+    # a seed that errs on no query at all has no mean, so the run has none either
+    run.per_query = run.per_query.query("not (model == 'plain' and metric == 'MS')")
+    run.evaluation["models"]["plain"]["mean"]["MS"] = None
+    run.evaluation["runs"]["net"]["mean"]["MS"] = None
+    table = pd.read_csv(write(run, grid_queries=0) / "classes.csv")
+    found = table[table["metric"] == "MS"]
+    assert len(found) and found[[*ENDS]].isna().all(axis=None)
 
 
 def test_latex_breaks_a_long_table_and_escapes_what_people_wrote() -> None:
