@@ -41,6 +41,7 @@ from hgld.report.figures import (
     draw_level_bars,
     draw_loss_curves,
 )
+from hgld.report.intervals import best_runs, known_means
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import count_cores, map_tasks, say, watched_by
@@ -187,22 +188,21 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
         found = [ends.get((run, level), none) for run in values]
         table[level] = [values[run][level] for run in values]
         table |= {f"{level} low": [x for x, _ in found], f"{level} high": [y for _, y in found]}
-    title = _title_of_levels(values, measured)
+    title = _title_of_levels(shown, measured)
     yield ChartPlan("levels", "ranking", title, about, draw, pd.DataFrame(table))
 
 
-def _title_of_levels(values: Mapping[str, Mapping[str, float]], measured: ChartData) -> str:
+def _title_of_levels(levels: Sequence[str], measured: ChartData) -> str:
     """The run that leads at every level, if the intervals confirm it."""
-    shown = list(next(iter(values.values())))
-    leaders = {
-        level: max(values, key=lambda run: np.nan_to_num(values[run][level], nan=-1.0))
-        for level in shown
-    }
-    if len(values) > 1 and len(shown) > 1:
-        if len(set(leaders.values())) > 1:
+    metrics = [f"AP:{level}" for level in levels]
+    best = [best_runs(known_means(measured.evaluation, metric), metric) for metric in metrics]
+    if len(measured.runs) > 1 and len(levels) > 1 and all(best):
+        leaders = frozenset.intersection(*best)
+        if not leaders:
             return "No model has the highest AP at every level"
-        if all(measured.is_surely_best(run, f"AP:{level}") for level, run in leaders.items()):
-            return f"{leaders[shown[0]]} has the highest AP at every level"
+        for run in leaders:
+            if all(measured.is_surely_best(run, metric) for metric in metrics):
+                return f"{run} has the highest AP at every level"
     return "Average precision at each level"
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from hgld.bootstrap import ROUNDING
 from hgld.ranking.curves import ALPHAS, RECALLS, Curves, CurveValues
 from hgld.report.figures import draw_lines
 from hgld.report.metrics_table import mean_of
@@ -77,10 +78,10 @@ def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> It
     lines = {model: (ALPHAS, 100 * curves.by_alpha) for model, curves in found.items()}
     # nan, without a query of any value, never leads
     values = np.nan_to_num(np.stack([curves.by_alpha for curves in found.values()]))  # (M, A)
-    leaders = {list(found)[number] for number in values.argmax(axis=0)}
+    leads = (values > values.max(axis=0) - ROUNDING).all(axis=1)
     title = "Which model leads depends on alpha"
-    if len(leaders) == 1:
-        leader = leaders.pop()
+    if leads.any():
+        leader = list(found)[leads.argmax()]
         sure = len(found) > 1 and measured.is_surely_best(leader, "H-AP")
         title = f"{leader} has the highest H-AP at every alpha" if sure else "H-AP against alpha"
     about = (

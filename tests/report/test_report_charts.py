@@ -415,6 +415,41 @@ def test_the_numbers_beside_the_curves_are_those_of_the_table(run: MadeRun) -> N
     assert recall.caption.endswith("Lines over 4 of 10 queries. The numbers are over all.")
 
 
+@pytest.mark.parametrize(
+    ("better", "title"),
+    [
+        ("plain", "Average precision at each level"),  # best at two levels, at the third as good
+        ("good", "No model has the highest AP at every level"),
+    ],
+)
+def test_a_model_that_is_as_good_at_a_level_also_leads_there(
+    run: MadeRun, better: str, title: str
+) -> None:
+    measured = measure(run)
+    measured.evaluation["models"]["plain"]["mean"]["AP:landmark"] = 0.5
+    measured.evaluation["models"][better]["mean"]["AP:supercategory"] = 0.7
+    levels, *_ = charts._plan_levels(measured)
+    assert levels.title == title
+    ties = {metric: frozenset({"plain"}) for metric in measured.evaluation["metrics"]}
+    sure, *_ = charts._plan_levels(replace(measured, intervals=Intervals(ties=ties)))
+    assert sure.title == title.replace(
+        "Average precision at each level", "plain has the highest AP at every level"
+    )
+
+
+def test_a_tie_at_one_alpha_is_no_other_leader(run: MadeRun) -> None:
+    measured = measure(run)
+    curves = measured.rankings["plain"].curves
+    tie = np.arange(curves["by_alpha"].shape[1]) == 0
+    for factor, title in ((1.1, "H-AP against alpha"), (0.9, "H-AP against alpha")):
+        curves["by_alpha"] = measured.rankings["good"].curves["by_alpha"] * np.where(tie, 1, factor)
+        (alpha,) = [plan for plan in plan_curves(measured) if plan.name == "alpha"]
+        assert alpha.title == title
+    curves["by_alpha"] = measured.rankings["good"].curves["by_alpha"] * np.where(tie, 1.1, 0.9)
+    (alpha,) = [plan for plan in plan_curves(measured) if plan.name == "alpha"]
+    assert alpha.title == "Which model leads depends on alpha"
+
+
 def test_runs_and_levels_may_be_called_as_the_columns_of_the_tables(run: MadeRun) -> None:
     measured = measure(run)
     measured.evaluation["runs"] = {
