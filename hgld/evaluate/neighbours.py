@@ -252,7 +252,7 @@ def suspect_tables(
     _, first, own, sizes = np.unique(
         labels, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    score = np.bincount(own.ravel(), np.nan_to_num(found["score"])) / sizes
+    score = np.bincount(own.ravel(), found["score"]) / sizes
     classes = images.iloc[first][["split", "landmark_id", "path"]].assign(
         images=sizes, score=score.round(4)
     )

@@ -104,6 +104,17 @@ def test_classes_without_siblings_are_listed_with_the_score_of_their_images() ->
     assert classes["images"].tolist() == [2, 2] and "elsewhere" not in classes
 
 
+def test_a_class_of_one_image_has_no_score_and_comes_last() -> None:
+    vectors, labels = random_units(5, 3, 0), np.array([[0], [0], [1], [1], [2]])
+    rows = pd.DataFrame({"image_id": list("abcde"), "split": "train", "landmark_id": labels[:, 0]})
+    images, classes = suspect_tables(rows, vectors, labels, pd.Series(list("xxyyz")))
+    for table in (images, classes):
+        assert table["score"].isna().tolist() == [False] * (len(table) - 1) + [True]
+    assert classes["path"].iloc[-1] == "z"
+    means = images.groupby("path")["score"].mean()
+    assert classes["score"].tolist()[:2] == pytest.approx(means[classes["path"][:2]], abs=1e-4)
+
+
 def test_equal_images_have_a_cosine_of_one() -> None:
     vectors = random_units(100, 64, 0)
     assert (np.einsum("nd,nd->n", vectors, vectors) < 1).any()  # by rounding
