@@ -13,9 +13,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from hgld.artifacts import declared_table
+from hgld.artifacts import BY_LANDMARK, declared_table
 from hgld.config import PublishOptions, ScrapeOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
+from hgld.hierarchy.label_file import hierarchy_of
 from hgld.publish import card as cards
 from hgld.publish import (
     content,
@@ -54,7 +55,10 @@ PHOTOS = {
 }
 
 
-READS = ("train_labels", "index_labels", "label_dropped", "lineage", "taxonomy", "decisions")
+READS = (
+    *("train_labels", "index_labels", "hierarchy"),
+    *("label_dropped", "lineage", "taxonomy", "decisions"),
+)
 
 
 def labels(places: dict[int, tuple[str, str]]) -> pd.DataFrame:
@@ -63,6 +67,11 @@ def labels(places: dict[int, tuple[str, str]]) -> pd.DataFrame:
         for i, (kind, name) in places.items()
     ]
     return pd.DataFrame(rows, columns=[*PUBLISHED, "natural_or_human_made"])
+
+
+def hierarchy(places: dict[str, dict[int, tuple[str, str]]]) -> pd.DataFrame:
+    rows = [(space, i, *names) for space, own in places.items() for i, names in own.items()]
+    return hierarchy_of(pd.DataFrame(rows, columns=[*BY_LANDMARK, "kind", "supercategory"]))
 
 
 def table(name: str, *rows: tuple[Any, ...]) -> pd.DataFrame:
@@ -80,6 +89,7 @@ def tables() -> dict[str, pd.DataFrame]:
     return {
         "train_labels": labels(PLACES),
         "index_labels": labels({7: ("natural", "lake")}),
+        "hierarchy": hierarchy({"train": PLACES, "index": {7: ("natural", "lake")}}),
         "lineage": table(
             "lineage",
             ("train", 1, *step, "decision", "ann", "2026-01-01", "church", "human-made", "0.667"),
@@ -360,6 +370,25 @@ def test_landmarks_without_a_label_are_not_counted_as_labelled(run: MadeRun) -> 
     )
 
 
+def test_an_edit_of_the_hierarchy_is_in_all_tables_of_a_release(run: MadeRun) -> None:
+    bridge = "human-made", "bridge"
+    edited = {"train": {**PLACES, 1: bridge}, "index": {7: ("human-made", "harbour")}}
+    out = release(run, tables_too={"hierarchy": hierarchy(edited)})
+    train = pd.read_csv(out / "train_label_to_hierarchical.csv", index_col="landmark_id")
+    index = pd.read_csv(out / "index_label_to_hierarchical.csv")
+    assert PLACES[1] != bridge and train.loc[1, "hierarchical_label"] == "bridge"
+    assert index[["hierarchical_label", "natural_or_human_made"]].values.tolist() == [
+        ["harbour", "human-made"]
+    ]
+    lineage = pd.read_csv(out / "lineage.csv", keep_default_na=False)
+    columns = ["landmark_id", "supercategory", "kind", "decided_by", "who", "when", "agreement"]
+    assert lineage[columns].values.tolist() == [
+        [1, "bridge", "human-made", "edit", "", "", ""],
+        [2, "church", "human-made", "override", "bob", "2026-01-01", ""],
+    ]
+    assert "| harbour | human-made | 0 | 1 |" in card(out)[1]
+
+
 def test_the_card_counts_the_decisions_in_force_and_names_who_made_them(run: MadeRun) -> None:
     _, body = card(release(run))
     assert "1 drop, 2 keep.\n   Decided by: ann; bob \\| co." in body
@@ -476,7 +505,7 @@ def test_labels_have_the_licence_that_is_asked_for(run: MadeRun) -> None:
 def test_published_labels_are_released_without_decisions(run: MadeRun) -> None:
     given, out = tables(), run.folder / "release"
     release_published(
-        *(given[name] for name in ("train_labels", "index_labels", "label_dropped")),
+        *(given[name] for name in READS[:4]),
         options=PublishOptions(),
         context=context(run.folder),
         out=out,

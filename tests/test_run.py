@@ -382,6 +382,15 @@ def test_a_second_edit_is_shown_against_the_first(
     ]
 
 
+def test_of_a_long_cell_the_part_that_differs_is_shown(
+    run: Callable[..., Notes], pipeline: Path
+) -> None:
+    run()
+    edit(pipeline, "tree", "plant of the woods, hills and lowlands")
+    shown = '…"tree", "species": "elm"}\' -> \'…"plant of the woods, hills and lowland…\''
+    assert accepted(pipeline)[1] == f"  train 1: path: '{shown}"
+
+
 def test_an_accepted_edit_is_copied_before_its_stage_runs_again(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:

@@ -6,6 +6,7 @@ It is one table, so that the interface between any two stages can be looked up i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hgld.artifacts.formats import Artifact, Folder, Json, Table, VectorFile
@@ -43,13 +44,19 @@ CHANGES = ("new", "kept", "split", "merged", "gone")
 
 _LANDMARK: dict[str, ColumnType] = {"split": "text", "landmark_id": "int"}
 _DROPPED: dict[str, ColumnType] = {**_LANDMARK, "reason": "text", "detail": "text"}
-_PUBLISHED: dict[str, ColumnType] = {
-    "landmark_id": "int",
-    "category": "text",
-    "supercategory": "text",
-    "hierarchical_label": "text",
-    "natural_or_human_made": "text",
-}
+_PUBLISHED = partial(
+    Table,
+    columns={
+        "landmark_id": "int",
+        "category": "text",
+        "supercategory": "text",
+        "hierarchical_label": "text",
+        "natural_or_human_made": "text",
+    },
+    key=("landmark_id",),
+    editable=True,
+    verify="hgld.hierarchy.label_file:refuse_edit",
+)
 _KEY = tuple(BY_LANDMARK)
 _ID_SPACE = {"split": ID_SPACES}
 _CLUSTERED: dict[str, ColumnType] = {
@@ -411,12 +418,8 @@ ARTIFACTS: dict[str, Artifact] = {
         optional=True,
     ),
     # labels
-    "train_labels": Table(
-        "train_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",), editable=True
-    ),
-    "index_labels": Table(
-        "index_label_to_hierarchical.csv", _PUBLISHED, ("landmark_id",), editable=True
-    ),
+    "train_labels": _PUBLISHED("train_label_to_hierarchical.csv"),
+    "index_labels": _PUBLISHED("index_label_to_hierarchical.csv"),
     "hierarchy": Table(
         "hierarchy.csv",
         {**_LANDMARK, "path": "text"},  # a JSON object, level name -> class, coarse to fine
@@ -434,7 +437,7 @@ ARTIFACTS: dict[str, Artifact] = {
             "revision": "int",
             "class_id": "text",
             "instance_of": "text",
-            "decided_by": "text",  # decision or override
+            "decided_by": "text",  # decision or override; in a release also edit, of hierarchy.csv
             "who": "text",
             "when": "text",
             "supercategory": "text",

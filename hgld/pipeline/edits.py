@@ -256,11 +256,14 @@ def _describe(runner: "Runner", stage: Stage, name: str, now: "pd.DataFrame") ->
         f"{len(removed):,} removed, of {len(before):,}"
     )
     for row in changed[:SHOWN]:
-        cells = [
-            f"{column}: {shortened(str(old.at[row, column]), CELL)!r} -> "
-            f"{shortened(str(new.at[row, column]), CELL)!r}"
-            for column in differs.columns[differs.loc[row]]
-        ]
+        cells = []
+        for column in differs.columns[differs.loc[row]]:
+            texts = str(old.at[row, column]), str(new.at[row, column])
+            # of long texts, what differs; a path of classes begins with the names of its levels
+            same = os.path.commonprefix(texts)  # noqa: RUF071 - of letters, as is meant here
+            start = same.rfind(" ") if max(map(len, texts)) > CELL else -1
+            was, becomes = ("…" * (start > 0) + text[start + 1 :] for text in texts)
+            cells.append(f"{column}: {shortened(was, CELL)!r} -> {shortened(becomes, CELL)!r}")
         yield f"  {_words(row)}: {'; '.join(cells)}"
     for sign, rows in (("+", added), ("-", removed)):
         yield from (f"  {sign} {_words(row)}" for row in rows[:SHOWN])

@@ -172,7 +172,7 @@ def _release(
         "Write the release folder; nothing is uploaded.",
         uses=(*uses, "link.languages"),
         needs="publish.name",
-        revision=5,
+        revision=6,
     )
     linking = dict.fromkeys(LINKING, _FROM_ITEMS) if source == "decisions" else {}
     # an export has left its images out already
@@ -460,6 +460,7 @@ STAGES: tuple[Stage, ...] = (
         "decisions",
         "train_labels",
         "index_labels",
+        "hierarchy",
         "label_dropped",
         "lineage",
         "taxonomy",
@@ -485,6 +486,7 @@ STAGES: tuple[Stage, ...] = (
         "published",
         "train_labels",
         "index_labels",
+        "hierarchy",
         "label_dropped",
     ),
     *_release(

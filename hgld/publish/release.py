@@ -23,9 +23,8 @@ from hgld.artifacts import (
     hash_file,
 )
 from hgld.artifacts.cells import guard_formulas
-from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
+from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, PublishOptions, StageContext
 from hgld.errors import InvalidData
-from hgld.hierarchy.label_file import hierarchy_of
 from hgld.publish.card import draw_pictures, write_card
 from hgld.publish.content import (
     Photos,
@@ -54,6 +53,7 @@ REMOVALS = Table(
 def write_release(
     train_labels: pd.DataFrame,
     index_labels: pd.DataFrame,
+    hierarchy: pd.DataFrame,
     label_dropped: pd.DataFrame,
     lineage: pd.DataFrame,
     taxonomy: pd.DataFrame,
@@ -70,6 +70,7 @@ def write_release(
     Args:
         train_labels: landmarks of the train id space in the published columns.
         index_labels: the same for the index id space.
+        hierarchy: the class of each landmark at each level, which a person may have edited since.
         label_dropped: landmarks without a label, and why.
         lineage: where each label comes from.
         taxonomy: the supercategories and their kinds.
@@ -85,18 +86,19 @@ def write_release(
     Raises:
         InvalidData: the shards have no ``attribution.csv``, or hold an image that was to go.
     """
+    classes_now = _classes_of(hierarchy)
+    labels = _labels_now(classes_now, train_labels, index_labels)
     tables = {
-        "train_labels": train_labels,
-        "index_labels": index_labels,
-        "lineage": lineage,
+        **{f"{space}_labels": rows for space, rows in labels.items()},
+        "lineage": _lineage_now(classes_now, lineage),
         "taxonomy": taxonomy,
         "decisions": decisions,
     }
     levels = (*context.levels, LEVEL_NAMES[-1])
     if levels != LEVEL_NAMES:  # the published columns name the levels of H-GLDv2
-        tables["hierarchy"] = hierarchy_of(lineage, context.levels)
+        tables["hierarchy"] = hierarchy
     sheets = _sheets({**tables, **_filled(linking)})
-    classes = classes_of_labels({"train": train_labels, "index": index_labels})
+    classes = classes_of_labels(labels)
     held = Photos(*photos) if photos else None
     release = Release(
         options, context, "decisions", sheets, classes, label_dropped, agreement, held, levels
@@ -107,6 +109,7 @@ def write_release(
 def release_published(
     train_labels: pd.DataFrame,
     index_labels: pd.DataFrame,
+    hierarchy: pd.DataFrame,
     label_dropped: pd.DataFrame,
     *photos: Any,
     options: PublishOptions,
@@ -114,7 +117,7 @@ def release_published(
     out: Path,
 ) -> None:
     """Release labels that were published before, as this run used them (see ``write_release``)."""
-    labels = {"train": train_labels, "index": index_labels}
+    labels = _labels_now(_classes_of(hierarchy), train_labels, index_labels)
     tables = {f"{space}_labels": rows for space, rows in labels.items()}
     sheets = _sheets(tables)
     classes = classes_of_labels(labels)
@@ -194,11 +197,47 @@ def release_reviewed(
     Raises:
         InvalidData: no class has a label.
     """
+    lineage = _lineage_now(_classes_of(hierarchy), lineage)
     judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
     judged |= _filled(linking)
     given: dict[str, Any] = {"options": options, "context": context, "out": out}
     given |= {"removals": removals, "judged": judged, "agreement": agreement}
     release_folder(hierarchy, label_dropped, images, *photos, **given)
+
+
+def _classes_of(hierarchy: pd.DataFrame) -> pd.DataFrame:
+    """Return kind and supercategory of each landmark, by split and id."""
+    found = number_classes(hierarchy)
+    names = found.landmarks.set_index(BY_LANDMARK)
+    paths = names[[f"name_{k}" for k in range(1, len(found.levels))]].to_numpy().tolist()
+    kinds = [KIND_SEPARATOR.join(above) for *above, _ in paths]
+    groups = [group for *_, group in paths]
+    return pd.DataFrame({"kind": kinds, "supercategory": groups}, names.index)
+
+
+def _labels_now(
+    classes: pd.DataFrame, train_labels: pd.DataFrame, index_labels: pd.DataFrame
+) -> dict[str, pd.DataFrame]:
+    """Return the published columns of each id space with the classes of the hierarchy."""
+    labels = {"train": train_labels, "index": index_labels}
+    for space, rows in labels.items():
+        keys = pd.MultiIndex.from_product([[space], rows["landmark_id"]])
+        own = classes.reindex(keys, fill_value="")
+        labels[space] = rows.assign(
+            hierarchical_label=own["supercategory"].to_numpy(),
+            natural_or_human_made=own["kind"].to_numpy(),
+        )
+    return labels
+
+
+def _lineage_now(classes: pd.DataFrame, lineage: pd.DataFrame) -> pd.DataFrame:
+    """Return the lineage with the classes of the hierarchy; who edited them is not known."""
+    keys = pd.MultiIndex.from_frame(lineage[BY_LANDMARK])
+    own = classes.reindex(keys, fill_value="").reset_index(drop=True)
+    edited = (own != lineage[[*own]].reset_index(drop=True)).any(axis=1).to_numpy()
+    lineage = lineage.reset_index(drop=True).assign(**own)
+    lineage.loc[edited, ["decided_by", "who", "when", "agreement"]] = "edit", "", "", ""
+    return lineage
 
 
 def _sheets(tables: Mapping[str, pd.DataFrame]) -> list[ReleaseTable]:
