@@ -99,7 +99,7 @@ def test_a_damaged_file_of_a_person_is_named_and_left_alone(copy: Path, name: st
         if any(name in stage.reads for stage in runner.stages):
             runner.run()
         else:  # records that only commands read
-            runner.read(name, runner.stage("review"))
+            runner.read(name, "review")
     assert path.read_bytes() == DAMAGE
 
 

@@ -40,7 +40,7 @@ from hgld.hierarchy.decisions import kinds_of
 from hgld.hierarchy.kinds import is_of_levels
 from hgld.pipeline.lock import judge
 from hgld.pipeline.run import Runner
-from hgld.pipeline.stages import Stage, load_function
+from hgld.pipeline.stages import load_function
 from hgld.review import undo
 from hgld.review.comments import append_comments, read_comments
 from hgld.review.entries import FIRST, Entry, entry_of, find_entry, is_taken_back
@@ -96,7 +96,7 @@ def apply_review(
     stage, workspace = runner.stage("review"), runner.workspace
     with runner.alone():
         before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
-        paths = sheets or _edited_sheets(runner, stage)
+        paths = sheets or _edited_sheets(runner)
         books = {path.resolve(): hash_file(path) for path in edited_workbook(runner)}
         with runner.hold_labels():
             files = read_files(paths)
@@ -166,7 +166,7 @@ def save_links(
         InvalidData: cells that name no item; nothing was added.
     """
     with runner.hold_labels():
-        links = runner.read("links", runner.stage("link"))
+        links = runner.read("links", "link")
         apply = load_function("hgld.hierarchy.link_table:apply_links")
         after = apply(rows, links, who=who, when=runner.now, path=path)
         return _append(runner, "links", links, after)
@@ -185,7 +185,7 @@ def preview_review(
     from hgld.review.apply import describe_changes, require_few_changes
 
     with runner.alone():
-        paths = sheets or _edited_sheets(runner, runner.stage("review"))
+        paths = sheets or _edited_sheets(runner)
         applied, decisions, _, taxonomy = _apply_files(runner, read_files(paths), who, sure)
     lines = describe_changes(applied)
     if taxonomy is not None:
@@ -212,7 +212,7 @@ def _apply_files(
     names = ("clusters", "label_vectors", "decisions", "cluster_edits", "class_hints")
     clusters, vectors, decisions, cluster_edits, hints = read_tables(runner, *names)
     vectors = vectors_of_clusters(runner, vectors)
-    edits = runner.read("taxonomy_edits", runner.stage("review"))
+    edits = runner.read("taxonomy_edits", "review")
     taxonomy = _edit_by_sheets(runner, chain.from_iterable(files.values()))
     if taxonomy is None:
         (table,) = read_tables(runner, "taxonomy")
@@ -264,7 +264,7 @@ def list_sure(runner: Runner, least: float) -> list[dict[str, str]]:
     from hgld.review.sheets import sure_choices
 
     with runner.alone():
-        for path in _edited_sheets(runner, runner.stage("review")):
+        for path in _edited_sheets(runner):
             raise UsageError(f"{path}: holds edits that are not applied; add --apply")
         return sure_choices(suggested_sheet(runner)[0], least)
 
@@ -291,7 +291,7 @@ def require_value(runner: Runner, key: str) -> None:
 
 def _comment(runner: Runner, said: Sequence[tuple[str, str]], who: str) -> None:
     if said:
-        before = runner.read("comments", runner.stage("review"))
+        before = runner.read("comments", "review")
         after = append_comments(before, said, who=who, when=runner.now)
         _append(runner, "comments", before, after)
 
@@ -328,9 +328,9 @@ def _take_back(runner: Runner, entry: Entry, who: str, why: str) -> list[str]:
     return list(undone.left)
 
 
-def _edited_sheets(runner: Runner, stage: Stage) -> list[Path]:
+def _edited_sheets(runner: Runner) -> list[Path]:
     """Return the sheets in the work folder that a person changed."""
-    sheet = runner.workspace.path("review")
+    stage, sheet = runner.stage("review"), runner.workspace.path("review")
     if not sheet.exists():
         raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
     names = [n for n in stage.writes if not runner.lock.is_own(stage, n, runner.workspace)]
@@ -371,7 +371,7 @@ def undo_decisions(
 ) -> None:
     """Append, for each value, the decision before its last one, or the one its last undo undid."""
     with runner.alone(), runner.hold_labels():
-        decisions = runner.read("decisions", runner.stage("review"))
+        decisions = runner.read("decisions", "review")
         names, signed = _names_to_restore(runner), {"who": who, "when": runner.now, "why": why}
         after = undo.undo_decisions(
             decisions, read_clusters(runner), keys, **signed, names=names, redo=redo
@@ -429,7 +429,7 @@ def conflict_sheet(runner: Runner) -> pd.DataFrame:
 
 
 def _names_to_restore(runner: Runner) -> Names:
-    kinds = kinds_of(runner.read("taxonomy", runner.stage("review")))
+    kinds = kinds_of(runner.read("taxonomy", "review"))
     return Identities(list_entries(runner)).names(kinds)
 
 
@@ -444,14 +444,14 @@ def edit_taxonomy(runner: Runner, edits: Sequence[TaxonomyEdit], who: str) -> di
     """
     with runner.alone(), runner.hold_labels():
         taxonomy = _open_taxonomy(runner)
-        recorded = runner.read("taxonomy_edits", runner.stage("review"))
+        recorded = runner.read("taxonomy_edits", "review")
         taxonomy.make(taxonomy.to_make(edits, recorded))
         return _write_taxonomy(runner, taxonomy, who)
 
 
 def renamed_above(runner: Runner, level: str, old: str, new: str) -> list[TaxonomyEdit]:
     """Return the edits that rename a class of a level above the supercategories."""
-    taxonomy = runner.read("taxonomy", runner.stage("review"))
+    taxonomy = runner.read("taxonomy", "review")
     return rename_above(taxonomy, runner.workspace.pipeline.cluster.levels, level, old, new)
 
 
@@ -468,18 +468,18 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
         UsageError: the levels above are not clustered, or supercategories have a kind of other
             levels and none of them has values in a cluster.
     """
-    options, stage = runner.workspace.pipeline.cluster, runner.stage("review")
+    options = runner.workspace.pipeline.cluster
     levels, again = options.levels, f"`hgld cluster {runner.workspace.words}`"
     if reasons := judge(runner.stage("cluster"), runner.lock, runner.workspace).reasons:
         say(f"the clusters are stale ({reasons[0]}); {again} makes them again")
     columns = [f"level_{name}" for name in levels[:-1]]
-    summary = runner.read("cluster_summary", stage)
+    summary = runner.read("cluster_summary", "review")
     if not set(columns) <= set(summary):
         above_named = ", ".join(levels[:-1])
         first = "" if options.above else f"set cluster.above to the numbers of {above_named}, and "
         raise UsageError(f"the levels above the clusters are not clustered; {first}run {again}")
-    taxonomy = runner.read("taxonomy", stage, other_levels=True)
-    present = present_names(taxonomy, runner.read("taxonomy_edits", stage))
+    taxonomy = runner.read("taxonomy", "review", other_levels=True)
+    present = present_names(taxonomy, runner.read("taxonomy_edits", "review"))
     known = {name.casefold() for name in present}
     filled = summary[summary["values"] > 0]
     names = filled[[*columns, "cluster_name"]].map(proposed_name)
@@ -529,13 +529,12 @@ def edited_words(counts: Mapping[str, int]) -> str:
 
 def _edit_by_sheets(runner: Runner, sheets: Iterable[Sheet]) -> Taxonomy | None:
     """Return the taxonomy as sheets edit it; None if they do not."""
-    stage = runner.stage("review")
-    before = runner.read("taxonomy", stage, other_levels=True)
+    before = runner.read("taxonomy", "review", other_levels=True)
     edits = read_taxonomy_edits([*sheets], before)
     if not edits:
         return None
     taxonomy = _open_taxonomy(runner)
-    recorded = runner.read("taxonomy_edits", stage)
+    recorded = runner.read("taxonomy_edits", "review")
     edits = taxonomy.to_make(edits, recorded)
     taxonomy.require_present_classes(edits, recorded)
     taxonomy.make(edits)
@@ -558,13 +557,13 @@ def list_decided(runner: Runner, name: str) -> list[dict[str, str]]:
 
 
 def _open_taxonomy(runner: Runner) -> Taxonomy:
-    stage, tables = runner.stage("review"), {}
+    tables = {}
     for name in EDITED:
-        runner.read(name, stage, other_levels=True)  # checks it
+        runner.read(name, "review", other_levels=True)  # checks it
         path = runner.workspace.path(name)
         if path.is_file():  # with the columns that people added
             tables[name] = pd.concat(parse_csv(path, declared_table(name).columns))
-    decisions = runner.read("decisions", stage)
+    decisions = runner.read("decisions", "review")
     return Taxonomy(tables, decisions, runner.workspace.pipeline.cluster.levels)
 
 
@@ -572,7 +571,7 @@ def _taxonomy_rows(
     runner: Runner, taxonomy: Taxonomy, who: str, source: str = "taxonomy"
 ) -> dict[str, pd.DataFrame]:
     """Return the rows that an edit of the taxonomy appends, as one entry."""
-    recorded = len(runner.read("taxonomy_edits", runner.stage("review")))
+    recorded = len(runner.read("taxonomy_edits", "review"))
     made_of = [str(recorded), *map(str, taxonomy.record)]  # the same edit may be made twice
     return taxonomy.new_rows(who, runner.now, entry_of(made_of, who, runner.now, source))
 
@@ -591,7 +590,7 @@ def _write_taxonomy(
         renames = any(row["column"] == "supercategory" for row in taxonomy.record)
         if agreement.is_file() and renames:
             document = Json(agreement.name, "labels")
-            before = runner.read("taxonomy_edits", runner.stage("review"))
+            before = runner.read("taxonomy_edits", "review")
             recorded = pd.concat([before, appended["taxonomy_edits"]], ignore_index=True)
             present = {n: now for n, (now, _) in present_names(taxonomy.table, recorded).items()}
             measured = document.read(agreement)

@@ -56,7 +56,7 @@ def render_link_page(runner: Runner, live: Mapping[str, Any] | None = None) -> s
 
     workspace = runner.workspace
     return render_links(
-        runner.read("link_review", runner.stage("link")),
+        runner.read("link_review", "link"),
         link_photos(runner),
         options=workspace.pipeline.review,
         source=workspace.source,
@@ -71,8 +71,8 @@ def link_photos(runner: Runner) -> pd.DataFrame:
     """Return the photos of the page of links: those that the pipeline would export, by class."""
     from hgld.review.review_page import photos_of_classes
 
-    landmarks = runner.read("landmarks", runner.stage("link"))
-    names = runner.read("link_review", runner.stage("link"))["name"].map(unguard)
+    landmarks = runner.read("landmarks", "link")
+    names = runner.read("link_review", "link")["name"].map(unguard)
     return photos_of_classes(
         landmarks[landmarks["name"].isin(names)],
         shown_images(runner),
@@ -89,15 +89,15 @@ def suggest_clusters(runner: Runner, text: str) -> tuple[dict[str, pd.DataFrame]
     from hgld.hierarchy.cluster_choice import draw_range, in_range, measure_levels, measure_range
     from hgld.hierarchy.vector_clusters import hold_together
 
-    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
+    options = runner.workspace.pipeline.cluster
     numbers = in_range(text)
     path = runner.workspace.work / "cluster_range.png"
     deep = options.above or options.levels != type(options)().levels
     with runner.alone():
-        values = runner.read("values", stage)
-        vectors = vectors_of_clusters(runner, runner.read("label_vectors", stage))
+        values = runner.read("values", "cluster")
+        vectors = vectors_of_clusters(runner, runner.read("label_vectors", "cluster"))
         if options.holds_together:
-            ancestry = runner.read("ancestry", stage)
+            ancestry = runner.read("ancestry", "cluster")
             vectors = hold_together(values, vectors, ancestry, options.ancestry)
         measured = measure_range(values, vectors, numbers, options)
         levels = measure_levels(values, vectors, options) if deep else {}
@@ -113,8 +113,9 @@ def vectors_of_clusters(runner: Runner, label_vectors: "Vectors") -> "Vectors":
     """Return the vectors that the cluster stage clusters: of texts, photos or both."""
     from hgld.hierarchy.vector_clusters import join_vectors
 
-    stage, options = runner.stage("cluster"), runner.workspace.pipeline.cluster
-    photos = runner.read("image_vectors", stage) if "image_vectors" in stage.reads else None
+    options = runner.workspace.pipeline.cluster
+    has_photos = "image_vectors" in runner.stage("cluster").reads
+    photos = runner.read("image_vectors", "cluster") if has_photos else None
     return join_vectors(label_vectors, photos, options)
 
 
@@ -138,7 +139,7 @@ def write_workbook(runner: Runner) -> Path:
             copy = copy_beside(path)
             runner.listener.notice(f"{path.name} held edits; a copy is in {copy.name}")
         with atomic_path(path) as temporary:
-            workbook.write_workbook(sheets, runner.read("taxonomy", stage), temporary)
+            workbook.write_workbook(sheets, runner.read("taxonomy", "review"), temporary)
         accept_workbook(runner, hash_file(path))
     return path
 
@@ -183,7 +184,7 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
         runner,
         guard_columns(sheet),
         command=f"hgld review {runner.workspace.words} --apply review.csv",
-        decisions=runner.read("decisions", runner.stage("review")),
+        decisions=runner.read("decisions", "review"),
         model=model,
         threads=read_threads(runner),
         live=live,
@@ -192,13 +193,12 @@ def render_review(runner: Runner, live: Mapping[str, Any] | None = None) -> str:
 
 def read_tables(runner: Runner, *names: str) -> list[Any]:
     """Return inputs of the review stage by name."""
-    stage = runner.stage("review")
-    return [runner.read(name, stage) for name in names]
+    return [runner.read(name, "review") for name in names]
 
 
 def read_threads(runner: Runner) -> dict[str, list[list[str]]]:
     """Return value key -> who, when and text of each comment, oldest first."""
-    return threads_of(runner.read("comments", runner.stage("review")), read_clusters(runner))
+    return threads_of(runner.read("comments", "review"), read_clusters(runner))
 
 
 def read_clusters(runner: Runner) -> Any:
@@ -211,8 +211,7 @@ def suggested_sheet(runner: Runner) -> "tuple[pd.DataFrame, ValueModel | None]":
     """Return the rows of the review sheet from its inputs, and the model of their suggestions."""
     from hgld.review.sheets import fit_decisions, list_values
 
-    stage = runner.stage("review")
-    read = {name: runner.read(name, stage) for name in stage.reads}
+    read = {name: runner.read(name, "review") for name in runner.stage("review").reads}
     fitted_to = (
         "clusters", "taxonomy", "decisions", "label_vectors", "taxonomy_vectors", "taxonomy_edits",
     )  # fmt: skip
@@ -229,8 +228,8 @@ def _render(runner: Runner, sheet: pd.DataFrame, **facts: Any) -> str:
     """Return the page of a sheet with the tables and photos that belong to it."""
     from hgld.review.review_page import render_page
 
-    stage, workspace = runner.stage("review"), runner.workspace
-    tables = {name: runner.read(name, stage) for name in PAGE_READS}
+    workspace = runner.workspace
+    tables = {name: runner.read(name, "review") for name in PAGE_READS}
     tables["label_vectors"] = vectors_of_clusters(runner, tables["label_vectors"])
     return render_page(
         sheet,

@@ -24,6 +24,7 @@ from hgld.cli.review_actions import (
 from hgld.cli.review_pages import (
     PAGE_READS,
     link_photos,
+    read_tables,
     read_threads,
     render_link_page,
     render_review,
@@ -89,7 +90,7 @@ class _LinkSite(Site):
         self.runner, self.today, self._alone = runner, today, Lock()
         self._sheet = _name_of(state)
         # rows before are in the sheet, since the stage has just written it
-        self._before = len(runner.read("links", runner.stage("link")))
+        self._before = len(runner.read("links", "link"))
         self.decisions = LiveDecisions([runner.workspace.path("links")], self._read)
         self._photos = PhotoReader(link_photos(runner), runner.workspace.source)
 
@@ -118,7 +119,7 @@ class _LinkSite(Site):
         return {}
 
     def _read(self) -> State:
-        rows = records(self.runner.read("links", self.runner.stage("link")))
+        rows = records(self.runner.read("links", "link"))
         return {"rows": {row["name"]: row["qid"] for row in rows[self._before :]}}
 
 
@@ -126,11 +127,13 @@ class _LiveSite(Site):
     """The page and the photos of a review, made again if a stage changed their tables."""
 
     def __init__(self, runner: Runner, state: Path, today: Callable[[], str]) -> None:
-        self.runner, self.today, self.stage = runner, today, runner.stage("review")
+        self.runner, self.today = runner, today
         path = runner.workspace.path
         files = [path(name) for name in (*STATE_READS, "comments")]
         self.decisions = LiveDecisions(files, self._read)
-        self._files = [path(name) for name in {*self.stage.reads, *PAGE_READS} - GROWING]
+        self._files = [
+            path(name) for name in {*runner.stage("review").reads, *PAGE_READS} - GROWING
+        ]
         self._made: Sequence[object] = ()
         self._page, self._alone = "", Lock()
         self._sheet = _name_of(state)
@@ -164,8 +167,8 @@ class _LiveSite(Site):
         with runner.alone():
             self._page = render_review(runner, live)
             chosen = choose_images(
-                runner.read("landmark_values", self.stage),
-                runner.read("landmarks", self.stage),
+                runner.read("landmark_values", "review"),
+                runner.read("landmarks", "review"),
                 shown_images(runner),
                 per_value=workspace.pipeline.review.page_photos,
             )
@@ -177,8 +180,8 @@ class _LiveSite(Site):
         if pipeline.review.thumbnails == "none":
             return None
         return CommonsPhotos(
-            self.runner.read("landmark_values", self.stage),
-            self.runner.read("landmarks", self.stage),
+            self.runner.read("landmark_values", "review"),
+            self.runner.read("landmarks", "review"),
             client=ApiClient(pipeline.scrape),
             api=pipeline.scrape.commons_api,
             licenses=pipeline.export.licenses,
@@ -239,9 +242,7 @@ class _LiveSite(Site):
         return {"entry": [one.id for one in entries if one.cells and one.who == who][-1]}
 
     def _read(self) -> State:
-        clusters, taxonomy, decisions, hints, edits = (
-            self.runner.read(name, self.stage) for name in STATE_READS
-        )
+        clusters, taxonomy, decisions, hints, edits = read_tables(self.runner, *STATE_READS)
         return {
             "rows": list_decisions(clusters, taxonomy, decisions, hints, edits),
             "comments": read_threads(self.runner),

@@ -327,7 +327,7 @@ def show_conflicts(
     if as_json:
         from hgld.hierarchy.decisions import sides_of
 
-        sides = sides_of(runner.read("decisions", runner.stage("review")), shown)
+        sides = sides_of(runner.read("decisions", "review"), shown)
         print_json([{**row, "sides": sides[row["key"]]} for row in rows])
     else:
         for row in rows:

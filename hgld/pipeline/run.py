@@ -226,18 +226,20 @@ class Runner:
         """Keep tables in memory from now on, each until its file changes."""
         self._kept = {}
 
-    def read(self, name: str, stage: Stage, *, other_levels: bool = False) -> Any:
-        """Read an artifact for a stage; a missing optional one is empty.
+    def read(self, name: str, stage: str, *, other_levels: bool = False) -> Any:
+        """Read an artifact for the stage of that name; a missing optional one is empty.
 
         With ``other_levels`` kinds of the taxonomy may have other levels, so that they can be
         filled in.
 
         Raises:
             MissingInput: it is missing; names the stage that makes it.
+            UsageError: the pipeline has no such stage.
         """
+        in_parts = self.stage(stage).in_parts
         artifact, path = ARTIFACTS[name], self.workspace.path(name)
         if path.exists():
-            if name in stage.in_parts and isinstance(artifact, Table):
+            if name in in_parts and isinstance(artifact, Table):
                 return artifact.read_large(path)
             if self._kept is None or other_levels or not isinstance(artifact, Table):
                 return self._fitting(name, artifact.read(path), other_levels)
@@ -256,7 +258,7 @@ class Runner:
             else "it is written by a person: a CSV with the header "
             f"{','.join(getattr(artifact, 'columns', ()))}, at first without rows"
         )
-        raise MissingInput(f"{path}: {stage.name} reads it and it does not exist; {what}")
+        raise MissingInput(f"{path}: {stage} reads it and it does not exist; {what}")
 
     def _fitting(self, name: str, value: Any, other_levels: bool = False) -> Any:
         """Check the levels of the taxonomy, which only the pipeline knows."""
@@ -330,7 +332,7 @@ class Runner:
                 if later is stage and reads:
                     continue
                 for name in reads:
-                    tables[name] = tables[name] if name in tables else self.read(name, later)
+                    tables[name] = tables[name] if name in tables else self.read(name, later.name)
                 load_function(function)(
                     *(tables[name] for name in reads),
                     options=options,
@@ -514,7 +516,7 @@ class Runner:
             )
 
     def _read_inputs(self, stage: Stage) -> list[Any]:
-        return [self.read(name, stage) for name in stage.reads]
+        return [self.read(name, stage.name) for name in stage.reads]
 
     def _call(self, stage: Stage, inputs: Sequence[Any], force: bool = False) -> Any:
         function = load_function(stage.function)

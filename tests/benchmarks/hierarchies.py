@@ -319,9 +319,8 @@ def washington(nouns: Nouns) -> NamedSet:
     with tempfile.TemporaryDirectory() as work:
         runner = Runner(Workspace(file, pipeline, Path(work)), "2026-01-01", Notes())
         runner.run("clean")
-        stage = runner.stage("cluster")
         values, by_landmark, images = (
-            runner.read(name, stage) for name in ("values", "landmark_values", "images")
+            runner.read(name, "cluster") for name in ("values", "landmark_values", "images")
         )
         groups = kept_groups(values["instance_of"].tolist())
         seen = (values["images"] > 0) & values["instance_of"].isin(groups)

@@ -185,7 +185,7 @@ def test_memory_that_is_short_names_options_of_this_stage(folder: Path) -> None:
 def test_an_image_encoder_that_belongs_to_the_text_encoder_is_named_by_that(folder: Path) -> None:
     run(folder, "cluster.on=text", until="clean")
     given = runner(folder)
-    images, landmarks = (given.read(name, given.stage("clean")) for name in ("images", "landmarks"))
+    images, landmarks = (given.read(name, "clean") for name in ("images", "landmarks"))
     options = EmbedOptions(encoder="ViT-B-32/nothing")
     context = StageContext("", folder / "state", given.workspace.pipeline.source, folder)
     with pytest.raises(MissingWeights, match=r"embed\.encoder") as error:
@@ -393,7 +393,7 @@ def test_suggestions_and_the_page_use_the_vectors_of_the_clusters(folder: Path) 
 
 def measured_by_text(folder: Path) -> pd.DataFrame:
     """The same numbers of clusters on texts."""
-    values, texts = (runner(folder).read(name, runner(folder).stage("cluster"))
+    values, texts = (runner(folder).read(name, "cluster")
                      for name in ("values", "label_vectors"))  # fmt: skip
     return measure_range(values, texts, [2, 3], ClusterOptions()).set_index("clusters")
 
@@ -403,9 +403,8 @@ def test_like_photos_make_a_suggestion_likelier(folder: Path) -> None:
     (folder / "labels" / "taxonomy.csv").write_text(taxonomy)
     with pytest.raises(WaitingForReview):
         run(folder, until="review")
-    stage = runner(folder).stage("review")
     names = ("clusters", "taxonomy", "label_vectors", "taxonomy_vectors", "image_vectors")
-    values, groups, *found = (runner(folder).read(name, stage) for name in names)
+    values, groups, *found = (runner(folder).read(name, "review") for name in names)
     answer_of = {"apple": "first", "boat": "second"}
     answers = [answer_of.get(name, "") for name in values["instance_of"]]
     by_text, by_both = (fit_model(values, answers, groups, *found[:n]) for n in (2, 3))
