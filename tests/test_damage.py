@@ -177,7 +177,7 @@ def test_an_edited_card_is_kept_beside_the_new_one_and_named(copy: Path) -> None
 def test_an_edited_card_outlives_a_lost_lock_file(copy: Path) -> None:
     runner, _ = runner_of(copy)
     (runner.workspace.path("release") / "README.md").write_text("my words")
-    runner.lock.path.unlink()
+    (runner.workspace.work / "lock.json").unlink()
     runner.run()
     kept = runner.workspace.work / "release.edited-1"
     assert [path.name for path in kept.iterdir()] == ["README.md"]

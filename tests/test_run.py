@@ -728,16 +728,15 @@ def test_an_option_of_each_training_run_may_be_new_too_but_a_new_run_is_named(
     (tmp_path / "p.toml").write_text(text)
     then = Workspace(tmp_path / "p.toml", load_pipeline(tmp_path / "p.toml"), tmp_path)
     stage = next(stage for stage in STAGES if stage.name == "train")
-    lock = Lock(tmp_path / "lock.json")
+    lock = Lock(then)
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "runs.json").write_text('{"runs": ["a"]}')
-    options = stage_options(stage, then, lock)
-    lock.finish(stage, then, lock.hashes(stage.reads, then), options, 0.0)
+    lock.finish(stage, lock.hashes(stage.reads), stage_options(stage, lock), 0.0)
     del lock.stages["train"]["options"]["train.runs.a.memory"]
     del lock.stages["train"]["options"]["order in train"]
-    assert judge(stage, lock, then).state == "fresh"
+    assert judge(stage, lock).state == "fresh"
     more = load_pipeline(tmp_path / "p.toml", ["train.runs.b.steps=3"])
-    found = judge(stage, lock, Workspace(tmp_path / "p.toml", more, tmp_path))
+    found = judge(stage, replace(lock, workspace=replace(then, pipeline=more)))
     assert found.state == "stale" and "train.runs.b.loss: unused -> HAPPIER" in found.reasons
 
 

@@ -157,21 +157,21 @@ def test_a_failure_is_no_reason_under_other_options(tmp_path: Path) -> None:
     file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
     stage = next(stage for stage in STAGES if stage.name == "export")
     tried = open_runner(file, ["export.seed=1"], tmp_path).workspace
-    lock = Lock(tmp_path / "lock.json")
+    lock = Lock(tried)
     lock.start(stage)
-    lock.fail(stage, InvalidData("no image is left to export"), tried)
-    lock, other = Lock.load(lock.path), open_runner(file, [], tmp_path).workspace
-    assert judge(stage, lock, tried).reasons == ("failed: no image is left to export",)
-    assert judge(stage, lock, other).reasons == (STOPPED,)
+    lock.fail(stage, InvalidData("no image is left to export"))
+    other = open_runner(file, [], tmp_path).workspace
+    assert judge(stage, Lock.load(tried)).reasons == ("failed: no image is left to export",)
+    assert judge(stage, Lock.load(other)).reasons == (STOPPED,)
 
 
 def test_of_an_error_of_many_lines_the_first_two_are_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
-    lock, workspace = Lock(tmp_path / "lock.json"), open_runner(file, [], tmp_path).workspace
+    lock = Lock(open_runner(file, [], tmp_path).workspace)
     lock.start(STAGES[0])
     rows = (f"  row {i}: x" for i in range(3, 9))
-    lock.fail(STAGES[0], InvalidData("a.csv row 2: one", *rows), workspace)
+    lock.fail(STAGES[0], InvalidData("a.csv row 2: one", *rows))
     assert lock.stages[STAGES[0].name]["failed"] == "a.csv row 2: one; row 3: x; and 5 more"
 
 
@@ -191,9 +191,9 @@ def test_a_full_disk_or_a_lack_of_memory_stops_a_stage_and_does_not_fail_it(
 ) -> None:
     file = tmp_path / "own.toml"
     file.write_text('labels = "labels"\n[source]\nkind = "folder"\nfolder = "photos"\n')
-    lock, workspace = Lock(tmp_path / "lock.json"), open_runner(file, [], tmp_path).workspace
+    lock = Lock(open_runner(file, [], tmp_path).workspace)
     lock.start(STAGES[0])
-    lock.fail(STAGES[0], error, workspace)
+    lock.fail(STAGES[0], error)
     assert ("failed" in lock.stages[STAGES[0].name]) == fails
 
 

@@ -130,7 +130,7 @@ def test_another_name_of_a_level_makes_the_release_stale(tmp_path: Path) -> None
     pipeline = Pipeline.model_validate(options)
     (stage,) = (stage for stage in active_stages(pipeline) if stage.name == "publish")
     workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
-    found = stage_options(stage, workspace, Lock(tmp_path / "lock.json"))
+    found = stage_options(stage, Lock(workspace))
     assert found["cluster.levels"] == ["a", "b"]
 
 
@@ -146,15 +146,15 @@ def test_another_name_of_a_level_makes_the_release_stale(tmp_path: Path) -> None
 def test_an_option_makes_no_stage_stale_that_uses_only_others_of_its_section(
     tmp_path: Path, section: str, option: str, values: tuple[object, object], stage: str
 ) -> None:
-    lock, found = Lock(tmp_path / "lock.json"), []
+    found = []
     for value in values:
         options: dict[str, Any] = {"labels": "x", "publish": {"name": "Mine"}, "cluster": {}}
         options |= {"scrape": {"source": "items"}, "embed": {"encoder": "offline:minilm"}}
         options[section] |= {option: value}
         pipeline = Pipeline.model_validate(options)
-        workspace = Workspace(tmp_path / "p.toml", pipeline, tmp_path)
+        lock = Lock(Workspace(tmp_path / "p.toml", pipeline, tmp_path))
         stages = active_stages(pipeline)
-        found.append({stage.name: stage_options(stage, workspace, lock) for stage in stages})
+        found.append({stage.name: stage_options(stage, lock) for stage in stages})
     assert [name for name in found[0] if found[0][name] != found[1][name]] == [stage]
 
 

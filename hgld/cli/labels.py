@@ -312,8 +312,8 @@ def _tables(workspace: "Workspace") -> dict[str, Any]:
             f"{paths['landmarks']}: does not exist; run `hgld collect {workspace.words}` "
             "first, or name the run's folder with --work"
         )
-    lock = Lock.load(workspace.work / "lock.json")
-    now = lock.hash("landmarks", workspace)
+    lock = Lock.load(workspace)
+    now = lock.hash("landmarks")
     made = ((stage, lock.stages.get(stage.name, {}).get("inputs", {})) for stage in stages)
     of_others = {
         name: paths.pop(name)

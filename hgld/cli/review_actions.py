@@ -95,7 +95,7 @@ def apply_review(
 
     stage, workspace = runner.stage("review"), runner.workspace
     with runner.alone():
-        before = runner.lock.hashes(stage.writes, workspace)  # taken before the sheets are read
+        before = runner.lock.hashes(stage.writes)  # taken before the sheets are read
         paths = sheets or _edited_sheets(runner)
         books = {path.resolve(): hash_file(path) for path in edited_workbook(runner)}
         with runner.hold_labels():
@@ -104,7 +104,7 @@ def apply_review(
             if not sure:
                 largest = workspace.pipeline.review.largest_change
                 require_few_changes(applied.changes, decisions, largest)
-            reasons = judge(runner.stage("cluster"), runner.lock, workspace).reasons
+            reasons = judge(runner.stage("cluster"), runner.lock).reasons
             if taxonomy is not None:
                 counts = _write_taxonomy(runner, taxonomy, who)
                 runner.listener.notice(f"the taxonomy is edited: {edited_words(counts)}")
@@ -141,7 +141,7 @@ def apply_link_sheet(runner: Runner, who: str, path: Path | None = None) -> int:
     stage, workspace = runner.stage("link"), runner.workspace
     own = workspace.path("link_review")
     with runner.alone():
-        before = runner.lock.hashes(stage.writes, workspace)
+        before = runner.lock.hashes(stage.writes)
         sheet, *_ = read_sheets(path or own)  # a workbook may have empty ones behind it
         sheet.require(("name", "qid"))
         rows = [(row.number, row.cells) for row in sheet.rows]
@@ -333,7 +333,7 @@ def _edited_sheets(runner: Runner) -> list[Path]:
     stage, sheet = runner.stage("review"), runner.workspace.path("review")
     if not sheet.exists():
         raise MissingInput(f"{sheet}: does not exist; `hgld review` writes it")
-    names = [n for n in stage.writes if not runner.lock.is_own(stage, n, runner.workspace)]
+    names = [n for n in stage.writes if not runner.lock.is_own(stage, n)]
     found = [path for name in names if (path := runner.workspace.path(name)).is_file()]
     found += edited_workbook(runner)
     for path in map(runner.workspace.path, stage.writes):
@@ -470,7 +470,7 @@ def proposed_edits(runner: Runner) -> list[TaxonomyEdit]:
     """
     options = runner.workspace.pipeline.cluster
     levels, again = options.levels, f"`hgld cluster {runner.workspace.words}`"
-    if reasons := judge(runner.stage("cluster"), runner.lock, runner.workspace).reasons:
+    if reasons := judge(runner.stage("cluster"), runner.lock).reasons:
         say(f"the clusters are stale ({reasons[0]}); {again} makes them again")
     columns = [f"level_{name}" for name in levels[:-1]]
     summary = runner.read("cluster_summary", "review")

@@ -212,7 +212,7 @@ def _find_edits(runner: "Runner", files: Sequence[Path]) -> Iterator[Edit]:
             )
     found = set()
     for stage in runner.stages:
-        now = judge(stage, runner.lock, runner.workspace)
+        now = judge(stage, runner.lock)
         for name in now.edited:
             path = runner.workspace.path(name)
             if name not in names.values() and not files:

@@ -30,6 +30,7 @@ from hgld.pipeline.stages import STAGES, Stage, load_function
 from hgld.words import count_text, shortened, single_blanks, some_of
 
 State = Literal["fresh", "stale", "missing"]
+LOCK = "lock.json"
 ABSENT = "absent"
 NEVER_RUN = "not yet run"
 STOPPED = "was stopped on the way"
@@ -86,21 +87,22 @@ class Freshness:
 
 @dataclass
 class Lock:
-    """Records of the finished stages, and a cache of file hashes by size and time."""
+    """Records of the finished stages of a work folder, and a cache of hashes by size and time."""
 
-    path: Path
+    workspace: Workspace
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     files: dict[str, list[Any]] = field(default_factory=dict)
     pipeline: str = ""  # path of the pipeline file, relative to the work folder
 
     @classmethod
-    def load(cls, path: Path) -> "Lock":
+    def load(cls, workspace: Workspace) -> "Lock":
         """Read ``lock.json``; a damaged one is treated as missing, since all can be made again.
 
         Raises:
             HgldError: it cannot be read: without it, all stages would run again.
             InvalidData: the path is a folder, a pipe or a device.
         """
+        path = workspace.work / LOCK
         require_file(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -111,33 +113,34 @@ class Lock:
                 if isinstance(record, dict)
                 and ("inputs" not in record or finished <= record.keys())
             }
-            return cls(path, stages, dict(document["files"]), str(document.get("pipeline", "")))
+            pipeline = str(document.get("pipeline", ""))
+            return cls(workspace, stages, dict(document["files"]), pipeline)
         except (FileNotFoundError, NotADirectoryError):
-            return cls(path)
+            return cls(workspace)
         except OSError as error:
             raise HgldError(
                 f"{path}: cannot be read ({error.strerror}), and it records which stages are "
                 "finished; correct that, or give --work another folder"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return cls(path)
+            return cls(workspace)
 
     def save(self) -> None:
         """Write atomically."""
         document = {"pipeline": self.pipeline, "stages": self.stages, "files": self.files}
         text = json.dumps(document, indent=1)
-        with atomic_path(self.path) as temporary:
+        with atomic_path(self.workspace.work / LOCK) as temporary:
             temporary.write_text(text, encoding="ascii")  # file names may hold surrogates
 
-    def is_edited(self, stage: Stage, name: str, workspace: Workspace) -> bool:
+    def is_edited(self, stage: Stage, name: str) -> bool:
         """Whether an output contains a person's edits: accepted, or changed since the stage ran."""
         accepted = name in self.stages.get(stage.name, {}).get("edits", ())
-        return accepted or not self.is_own(stage, name, workspace)
+        return accepted or not self.is_own(stage, name)
 
-    def is_own(self, stage: Stage, name: str, workspace: Workspace) -> bool:
+    def is_own(self, stage: Stage, name: str) -> bool:
         """Whether an output is unchanged since the stage wrote it."""
         made = self.stages.get(stage.name, {}).get("outputs", {}).get(name)
-        return bool(made == self.hash(name, workspace))
+        return bool(made == self.hash(name))
 
     def start(self, stage: Stage) -> None:
         """Record that the stage is running: until it finishes, changed outputs are not edits."""
@@ -145,7 +148,7 @@ class Lock:
         self.stages[stage.name] = {n: v for n, v in record.items() if not n.startswith("failed")}
         self.save()
 
-    def fail(self, stage: Stage, error: Exception, workspace: Workspace) -> None:
+    def fail(self, stage: Stage, error: Exception) -> None:
         """Record the error that ended the stage, unless the same command resumes it.
 
         If the stage was refused before it changed an output, its outputs remain those of its last
@@ -157,20 +160,17 @@ class Lock:
             record["failed"] = some_of(lines, SHOWN_LINES, "; ") or type(error).__name__
             # The stage's own error must be reported, not one of these.
             with suppress(OSError, HgldError):
-                record["failed_with"] = stage_options(stage, workspace, self)
-                if self._is_untouched(stage, workspace):
+                record["failed_with"] = stage_options(stage, self)
+                made = record.get("files", {})
+                tables = [name for name in stage.writes if name not in made]
+                outputs = record.get("outputs", {})
+                # each output has the files that the stage's last run wrote, and no others
+                if self._list_files(stage) == made and all(
+                    self.hash(name) == outputs.get(name) for name in tables
+                ):
                     del record["at_work"]
             with suppress(OSError):
                 self.save()
-
-    def _is_untouched(self, stage: Stage, workspace: Workspace) -> bool:
-        """Whether each output has the files that the stage's last run wrote, and no others."""
-        record = self.stages[stage.name]
-        made = record.get("files", {})
-        if self._list_files(stage, workspace, ()) != made:
-            return False
-        tables = {name: self.hash(name, workspace) for name in stage.writes if name not in made}
-        return all(found == record.get("outputs", {}).get(name) for name, found in tables.items())
 
     def is_unfinished(self, stage: Stage) -> bool:
         """Whether the stage has started and not finished since."""
@@ -179,7 +179,6 @@ class Lock:
     def finish(
         self,
         stage: Stage,
-        workspace: Workspace,
         inputs: Mapping[str, str],
         options: Mapping[str, Any],
         seconds: float,
@@ -189,7 +188,6 @@ class Lock:
 
         Args:
             stage: the stage that has just run.
-            workspace: of its pipeline.
             inputs: hashes of its inputs, taken before it read them.
             options: those that decide its output, likewise.
             seconds: its duration.
@@ -200,10 +198,10 @@ class Lock:
             "revision": stage.revision,
             "options": dict(options),
             "inputs": dict(inputs),
-            "files": self._list_files(stage, workspace, others),
+            "files": self._list_files(stage, others),
             "seconds": round(seconds, 1),
         }
-        self.stages[stage.name]["outputs"] = self.hashes(stage.writes, workspace)
+        self.stages[stage.name]["outputs"] = self.hashes(stage.writes)
         self.save()
 
     def made_files(self, name: str) -> dict[str, str] | None:
@@ -211,13 +209,11 @@ class Lock:
         records = (record.get("files", {}) for record in self.stages.values())
         return next((files[name] for files in records if name in files), None)
 
-    def _list_files(
-        self, stage: Stage, workspace: Workspace, others: Collection[Path]
-    ) -> dict[str, dict[str, str]]:
+    def _list_files(self, stage: Stage, others: Collection[Path] = ()) -> dict[str, dict[str, str]]:
         """Return the files that the stage wrote in each output folder, with their hashes."""
         found = {}
         for name in stage.writes:
-            artifact, path = ARTIFACTS[name], workspace.path(name)
+            artifact, path = ARTIFACTS[name], self.workspace.path(name)
             if isinstance(artifact, Folder) and artifact.place == "work":
                 lists = load_function(artifact.lists) if artifact.lists else _files
                 own = (f for f in lists(path) if not {f, *f.parents} & set(others))
@@ -239,20 +235,20 @@ class Lock:
             record["edits"] = sorted({*record.get("edits", ()), name})
         self.save()
 
-    def hashes(self, names: tuple[str, ...], workspace: Workspace) -> dict[str, str]:
+    def hashes(self, names: tuple[str, ...]) -> dict[str, str]:
         """Return the content hash of each artifact."""
-        return {name: self.hash(name, workspace) for name in names}
+        return {name: self.hash(name) for name in names}
 
-    def hash(self, name: str, workspace: Workspace) -> str:
+    def hash(self, name: str) -> str:
         """Return the content hash of an artifact, "absent" if it is missing."""
-        path = workspace.path(name)
+        path = self.workspace.path(name)
         if not path.exists():
             return ABSENT
         artifact = ARTIFACTS[name]
         if not isinstance(artifact, Folder):
             return self._hash_file(path)
         there = load_function(artifact.elsewhere) if artifact.elsewhere else None
-        if there is not None and not there(path, workspace.pipeline):
+        if there is not None and not there(path, self.workspace.pipeline):
             return ABSENT
         # files that a person added to an output folder do not make later stages stale
         by_time, made = artifact.place == "source", self.made_files(name)
@@ -301,21 +297,21 @@ def _files(folder: Path) -> list[Path]:
     return list_tree(folder, hidden=False).files
 
 
-def judge(stage: Stage, lock: Lock, workspace: Workspace) -> Freshness:
+def judge(stage: Stage, lock: Lock) -> Freshness:
     """Whether a stage's outputs are what its inputs, options and code would make now."""
     record = lock.stages.get(stage.name, {})
     failed = "failed" in record
     if failed and "failed_with" in record:  # other options may pass
-        failed = record["failed_with"] == stage_options(stage, workspace, lock)
+        failed = record["failed_with"] == stage_options(stage, lock)
     stopped = f"failed: {record['failed']}" if failed else STOPPED
     if "inputs" not in record:
         return Freshness("missing", (stopped,) if record else (NEVER_RUN,))
-    outputs = lock.hashes(stage.writes, workspace)
+    outputs = lock.hashes(stage.writes)
     gone = [name for name in stage.writes if outputs[name] == ABSENT]
     if gone:
         names = ", ".join(ARTIFACTS[name].file for name in gone)
         return Freshness("missing", (f"{names} is gone",))
-    reasons = _reasons(stage, record, lock, workspace)
+    reasons = _reasons(stage, record, lock)
     if lock.is_unfinished(stage) or (reasons and failed):
         reasons = [stopped, *reasons]
     if lock.is_unfinished(stage):
@@ -364,12 +360,13 @@ def left_over(stages: Sequence[Stage], workspace: Workspace) -> dict[str, list[s
     return found
 
 
-def stage_options(stage: Stage, workspace: Workspace, lock: Lock) -> dict[str, Any]:
+def stage_options(stage: Stage, lock: Lock) -> dict[str, Any]:
     """Return the options that decide a stage's output, "section.option" -> JSON value.
 
     An option with a path to the user's files has a second entry for their content.
     """
     flat: dict[str, Any] = {}
+    workspace = lock.workspace
     for section in dict.fromkeys((stage.name, *(used.partition(".")[0] for used in stage.uses))):
         options = getattr(workspace.pipeline, section)
         if isinstance(options, str):
@@ -437,24 +434,19 @@ def _from_folder(value: Any, folder: Path) -> Any:
     return os.path.relpath(value, folder) if value.startswith("/") else without_folders(value)
 
 
-def _reasons(
-    stage: Stage, record: Mapping[str, Any], lock: Lock, workspace: Workspace
-) -> list[str]:
+def _reasons(stage: Stage, record: Mapping[str, Any], lock: Lock) -> list[str]:
     reasons = []
     if record["function"] != stage.function:
         reasons.append(f"function: {record['function']} -> {stage.function}")
     elif record["revision"] != stage.revision:
         reasons.append("the code of this stage changed")
-    before, now = (
-        _options_then(stage, record, workspace, lock),
-        stage_options(stage, workspace, lock),
-    )
+    before, now = _options_then(stage, record, lock), stage_options(stage, lock)
     for option in sorted(before.keys() | now.keys()):
         if before.get(option) != now.get(option):
             values = _difference(before.get(option, "unused"), now.get(option, "unused"))
             was, becomes = (shortened(str(value) or "empty", SHOWN) for value in values)
             reasons.append(f"{option}: {was} -> {becomes}")
-    for name, digest in lock.hashes(stage.reads, workspace).items():
+    for name, digest in lock.hashes(stage.reads).items():
         if digest != record["inputs"].get(name, ABSENT):
             reasons.append(f"{ARTIFACTS[name].file} changed")
     return reasons
@@ -476,16 +468,14 @@ def _difference(before: Any, now: Any) -> tuple[Any, Any]:
     return before, now
 
 
-def _options_then(
-    stage: Stage, record: Mapping[str, Any], workspace: Workspace, lock: Lock
-) -> dict[str, Any]:
+def _options_then(stage: Stage, record: Mapping[str, Any], lock: Lock) -> dict[str, Any]:
     """Return the options of the last run; an option added since then gets its default."""
-    runs: dict[str, Any] = {name: {} for name in workspace.pipeline.train.runs}
-    defaults = Pipeline.model_validate(
-        {"labels": workspace.pipeline.labels, "train": {"runs": runs}}
-    )
-    known = stage_options(stage, replace(workspace, pipeline=defaults), lock)
-    known |= _orders(stage, workspace.pipeline)  # locks of earlier versions lack it
+    pipeline = lock.workspace.pipeline
+    runs: dict[str, Any] = {name: {} for name in pipeline.train.runs}
+    defaults = Pipeline.model_validate({"labels": pipeline.labels, "train": {"runs": runs}})
+    plain = replace(lock, workspace=replace(lock.workspace, pipeline=defaults))
+    known = stage_options(stage, plain)
+    known |= _orders(stage, pipeline)  # locks of earlier versions lack it
     there = {name.rpartition(".")[0] for name in record["options"]}  # also train.runs.NAME
     added = {
         name: value

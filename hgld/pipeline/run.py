@@ -138,7 +138,7 @@ class Runner:
         self.workspace = workspace
         self.now = now
         self.listener = listener
-        self.lock = Lock.load(workspace.work / "lock.json")
+        self.lock = Lock.load(workspace)
         self.stages = active_stages(workspace.pipeline)
         self._checked: set[tuple[str, str]] = set()
         self._aside: dict[str, BaseProcess | None] = {}
@@ -190,7 +190,7 @@ class Runner:
 
     def judge_all(self) -> list[tuple[Stage, Freshness]]:
         """Return the current state of every stage."""
-        return [(stage, judge(stage, self.lock, self.workspace)) for stage in self.stages]
+        return [(stage, judge(stage, self.lock)) for stage in self.stages]
 
     def _clear_half_written(self) -> None:
         """Remove temporary files of a killed run, only in folders that hgld writes."""
@@ -288,7 +288,7 @@ class Runner:
             ahead: stages that will run after it; their options are checked before it runs,
                 against the tables that already exist.
         """
-        freshness = judge(stage, self.lock, self.workspace)
+        freshness = judge(stage, self.lock)
         freshness = self._settle_edits(stage, freshness, force)
         if freshness.state == "fresh" and not force:
             self._pass_gate(stage)
@@ -310,7 +310,7 @@ class Runner:
             try:
                 self._execute(stage, force, begins)
             except Exception as error:
-                self.lock.fail(stage, error, self.workspace)
+                self.lock.fail(stage, error)
                 raise
         self._pass_gate(stage)
         return True
@@ -385,7 +385,7 @@ class Runner:
                         f"{path}: {maker.name} was stopped on the way and may have written a part "
                         f"of its files; run `hgld {maker.name} {self.workspace.words}` first"
                     )
-                if "inputs" not in record or self.lock.is_own(maker, name, self.workspace):
+                if "inputs" not in record or self.lock.is_own(maker, name):
                     continue
                 if isinstance(artifact, Table) and artifact.editable:
                     raise self._not_accepted(path)
@@ -414,7 +414,7 @@ class Runner:
         stale = [
             f"{stage.name} ({some_of(now.reasons, SHOWN, '; ')})"
             for stage in stages
-            if (now := judge(stage, self.lock, self.workspace)).state == "stale"
+            if (now := judge(stage, self.lock)).state == "stale"
         ]
         if stale:
             self.listener.notice(
@@ -468,8 +468,8 @@ class Runner:
         if stage.workers is not None and count_cores() > 1:
             prepare_workers(stage.workers)
         # Hashed before they are read: what changes from then on makes the stage stale again.
-        hashes = self.lock.hashes(stage.reads, self.workspace)
-        options = stage_options(stage, self.workspace, self.lock)
+        hashes = self.lock.hashes(stage.reads)
+        options = stage_options(stage, self.lock)
         inputs = self._read_inputs(stage)
         # From here on a kill leaves the stage unfinished in the lock.
         self.lock.start(stage)
@@ -483,8 +483,7 @@ class Runner:
         copies = {
             path: copy_beside(path)
             for name in stage.writes
-            if (path := self.workspace.path(name)).is_file()
-            and self.lock.is_edited(stage, name, self.workspace)
+            if (path := self.workspace.path(name)).is_file() and self.lock.is_edited(stage, name)
         }
         written = self._write_outputs(stage, outputs)
         for path, copy in copies.items():
@@ -494,7 +493,7 @@ class Runner:
                 text = f"{path.name} was not as hgld made it; a copy is in {copy.name}"
                 self.listener.notice(text)
         summary = self._count(stage, written, perf_counter() - start)
-        self.lock.finish(stage, self.workspace, hashes, options, summary.seconds, kept.returned)
+        self.lock.finish(stage, hashes, options, summary.seconds, kept.returned)
         self.listener.finished(summary)
 
     @contextmanager
@@ -636,7 +635,7 @@ class Runner:
         taken = f"{work}: another hgld is at work here"
         with hold(work / ".lock", taken, "or give --work another folder"):
             forget_running(work)
-            self.lock = Lock.load(self.lock.path)  # another run may have changed it since
+            self.lock = Lock.load(self.workspace)  # another run may have changed it since
             self._tell_other_pipeline()
             self._clear_half_written()
             yield

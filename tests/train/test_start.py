@@ -222,11 +222,11 @@ def test_a_folder_is_relative_to_its_pipeline_file_and_its_content_decides(tmp_p
     assert train.brought_paths() == {"runs.tuned.init_from": tmp_path / "models" / "base"}
     workspace = Workspace(file, load_pipeline(file), tmp_path)
     (stage,) = (s for s in active_stages(workspace.pipeline) if s.name == "train")
-    lock = Lock(tmp_path / "lock.json")
-    before = stage_options(stage, workspace, lock)
+    lock = Lock(workspace)
+    before = stage_options(stage, lock)
     (tmp_path / "models" / "base").mkdir(parents=True)
     (tmp_path / "models" / "base" / "model.safetensors").write_text("weights")
-    after = stage_options(stage, workspace, lock)
+    after = stage_options(stage, lock)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"what train.runs.tuned.init_from holds"}
     assert after["train.runs.tuned.init_from"] == "../models/base"
