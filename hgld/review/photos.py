@@ -10,7 +10,7 @@ import io
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import astuple
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -34,15 +34,6 @@ QUALITY = 72
 KEPT = 4096  # photos of about 8 kB that a server keeps in memory
 
 
-@dataclass(frozen=True)
-class ReviewPhoto:
-    """A small JPEG in base64, its landmark, and its attribution."""
-
-    jpeg: str
-    landmark: str
-    credit: Credit
-
-
 def choose_images(
     landmark_values: pd.DataFrame, landmarks: pd.DataFrame, images: pd.DataFrame, *, per_value: int
 ) -> pd.DataFrame:
@@ -62,34 +53,33 @@ def choose_images(
 
 def read_photos(
     chosen: pd.DataFrame, keys: Sequence[str], source: Path, *, budget_bytes: int
-) -> dict[str, list[ReviewPhoto]]:
-    """Return value key -> its photos, for the keys in their order, up to the byte limit.
+) -> dict[str, list[dict[str, str]]]:
+    """Return row number -> photos of its value as JPEG in base64, with captions.
 
-    An image whose file is missing, or that cannot be decoded, is left out. Each core shrinks some.
+    ``keys`` are those of the rows, which get photos in their order up to the byte limit. An image
+    whose file is missing, or that cannot be decoded, is left out. Each core shrinks some.
     """
     by_key = _rows_by_key(chosen)
-    rows = [row for key in keys for row in by_key.get(key, [])]
-    photos: dict[str, list[ReviewPhoto]] = {}
+    rows = [(str(number), row) for number, key in enumerate(keys) for row in by_key.get(key, [])]
+    photos: dict[str, list[dict[str, str]]] = {}
     left = budget_bytes
     with (
         closing(FileReader(source)) as reader,
         closing(
-            read_ahead(shrink, (_read(row, reader) for row in rows), 2 * count_cores())
+            read_ahead(shrink, (_read(row, reader) for _, row in rows), 2 * count_cores())
         ) as shrunk,
     ):
-        for row in track(rows, "Reading photos", len(rows)):
-            jpeg = next(shrunk)
-            if not jpeg:
+        for number, row in track(rows, "Reading photos", len(rows)):
+            data = next(shrunk)
+            if not data:
                 continue
-            photo = ReviewPhoto(b64encode(jpeg).decode(), row["name"], Credit.of(row))
-            credit = photo.credit
-            words = photo.landmark, credit.title, credit.author, credit.license, credit.license_url
-            text = "".join((*words, credit.url))
+            jpeg, credit = b64encode(data).decode(), Credit.of(row)
             # an upper bound: escaped, a character takes up to 6 bytes
-            left -= len(photo.jpeg) + 6 * len(text) + 200
+            left -= len(jpeg) + 6 * len(row["name"] + "".join(astuple(credit))) + 200
             if left < 0:
                 break
-            photos.setdefault(row["key"], []).append(photo)
+            photo = {"jpeg": jpeg, **captions_of(row["name"], credit)}
+            photos.setdefault(number, []).append(photo)
     return photos
 
 

@@ -31,7 +31,7 @@ from hgld.config import LEVEL_NAMES, ReviewOptions
 from hgld.hierarchy.clean import value_keys
 from hgld.hierarchy.decisions import Decided
 from hgld.hierarchy.vector_clusters import means_of
-from hgld.review.photos import ReviewPhoto, captions_of, choose_images, read_photos
+from hgld.review.photos import choose_images, read_photos
 from hgld.review.sheets import list_history
 from hgld.review.suggestions import ValueModel
 from hgld.tasks import say
@@ -150,7 +150,7 @@ def render_page(
     chosen = choose_images(landmark_values, landmarks, images, per_value=options.page_photos)
     budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
     photos = read_photos(chosen, keys, source, budget_bytes=budget)
-    page = fill_in({**facts, "photos": photo_facts(photos, keys)}, title)
+    page = fill_in({**facts, "photos": photos}, title)
     count = sum(map(len, photos.values()))
     size = len(page.encode()) / MEGABYTE
     say(f"{count_text(count, 'photo')} of {count_text(len(photos), 'value')}, {size:.1f} MB")
@@ -245,20 +245,6 @@ def cells_in(facts: Mapping[str, Any], column: str) -> list[str]:
     return [unguard(row[place]) for row in facts["rows"]]
 
 
-def photo_facts(
-    photos: Mapping[str, Sequence[ReviewPhoto]], keys: Sequence[str]
-) -> dict[str, list[dict[str, str]]]:
-    """Return row number -> its photos with their captions."""
-    return {
-        str(row): [
-            {"jpeg": photo.jpeg, **captions_of(photo.landmark, photo.credit)}
-            for photo in photos[key]
-        ]
-        for row, key in enumerate(keys)
-        if key in photos
-    }
-
-
 def fill_in(
     facts: Mapping[str, Any],
     title: str,
@@ -351,7 +337,7 @@ def render_links(
         return fill_in({**facts, "photos": {}, "live": live}, title, "links.html", LINK_SCRIPTS)
     bare = fill_in({**facts, "photos": {}}, title, "links.html", LINK_SCRIPTS)
     budget = int(options.page_megabytes * MEGABYTE) - len(bare.encode())
-    found = photo_facts(read_photos(photos, names, source, budget_bytes=budget), names)
+    found = read_photos(photos, names, source, budget_bytes=budget)
     return fill_in({**facts, "photos": found}, title, "links.html", LINK_SCRIPTS)
 
 
