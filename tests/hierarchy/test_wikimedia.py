@@ -10,7 +10,7 @@ from hgld.config import ScrapeOptions, StageContext
 from hgld.errors import UsageError
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.store import open_store
-from hgld.hierarchy.scrape.wikimedia import Scraper, scrape
+from hgld.hierarchy.scrape.wikimedia import scrape, scrape_with
 from tests.hierarchy.scraping import big_world, landmarks, options, scraped
 from tests.hierarchy.small_wiki import Fault, Wiki, serve, statement
 
@@ -271,6 +271,6 @@ def test_replayed_answers_are_asked_again_and_change_nothing(
         open_store(context.state / "other.sqlite", "wiki") as store,
     ):
         chosen = options(replaying, batch_size=batch_size)
-        found = Scraper(client, store, chosen).scrape(table)
+        found = scrape_with(client, store, table, chosen)
     for table_found, table_expected in zip(found, expected, strict=True):
         pd.testing.assert_frame_equal(table_found, table_expected)

@@ -15,7 +15,7 @@ import pandas as pd
 from hgld.config import ScrapeOptions
 from hgld.hierarchy.scrape.client import ApiClient
 from hgld.hierarchy.scrape.store import open_store
-from hgld.hierarchy.scrape.wikimedia import Scraper
+from hgld.hierarchy.scrape.wikimedia import scrape_with
 from tests.mediawiki.patience import early_requests, pause_of
 from tests.mediawiki.wiki import Wiki, serve
 from tests.rehearsal.scrape_scene import Figures, Scene, set_up
@@ -75,7 +75,7 @@ def _scrape_fast(scene: Scene, wiki: Wiki) -> tuple[pd.DataFrame, pd.DataFrame]:
         ApiClient(options, sleep=lambda s: time.sleep(s / SPEED)) as client,
         open_store(scene.folder / "scrape.sqlite", wiki.url) as store,
     ):
-        return Scraper(client, store, options).scrape(pd.DataFrame(scene.landmarks))
+        return scrape_with(client, store, pd.DataFrame(scene.landmarks), options)
 
 
 def _longest_lag(requests: Sequence[dict[str, Any]]) -> float:

@@ -153,11 +153,7 @@ def read_dump(
             if not items and len(known) == len(used):
                 break
             _learn_entities(entities, items, used - known.keys(), store, reading)
-        accounts, instance_of, misses = settle(
-            landmarks, Facts(store), known, options.follow_topics
-        )
-    say(accounts.describe(known, UNTOLD))
-    return instance_of, misses
+        return settle(landmarks, Facts(store), known, options.follow_topics, UNTOLD)
 
 
 def _learn_entities(

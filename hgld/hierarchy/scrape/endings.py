@@ -90,9 +90,16 @@ def tell_reasons(classes: int, noun: str, reasons: Iterable[str], where: str) ->
 
 
 def settle(
-    landmarks: pd.DataFrame, facts: Facts, classes: Mapping[str, WikiClass], follow_topics: bool
-) -> tuple[Accounts, pd.DataFrame, pd.DataFrame]:
-    """Accounts, ``instance_of`` and ``misses``, once everything is known that is needed."""
+    landmarks: pd.DataFrame,
+    facts: Facts,
+    classes: Mapping[str, WikiClass],
+    follow_topics: bool,
+    advice: str,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """``instance_of`` and ``misses``, once everything is known that is needed; report the counts.
+
+    ``advice`` says what can be done about the landmarks without labels.
+    """
     accounts = Accounts()
     parts: dict[str, list[pd.DataFrame]] = {"instance_of": [], "misses": []}
     titles = [title_of_url(url) for url in landmarks["commons_url"]]
@@ -130,4 +137,5 @@ def settle(
     instance_of, misses = (
         pd.concat(part or [table_of(name, [])], ignore_index=True) for name, part in parts.items()
     )
-    return accounts, instance_of, misses
+    say(accounts.describe(classes, advice))
+    return instance_of, misses

@@ -34,6 +34,7 @@ from hgld.words import count_text, duration_text, part_text
 QUESTIONS_OF_A_TITLE = 1.75  # its page, the item of two thirds, topic and redirect of a few
 MOST_CLASSES = 6_000  # at full size; a thirtieth of the titles in a part of it
 NOTE_EVERY_S = 300.0
+RETRY = "hgld scrape ... --retry misses asks again"
 
 
 class Progress:
@@ -129,61 +130,52 @@ def scrape(
         server += f" {sha256(lines.encode()).hexdigest()}"
     path = context.state / "scrape.sqlite"
     with ApiClient(options) as client, open_store(path, server) as store:
-        return Scraper(client, store, options).scrape(landmarks)
+        return scrape_with(client, store, landmarks, options)
 
 
-class Scraper:
-    """One scrape: asks the client for what the store does not know yet."""
+def scrape_with(
+    client: ApiClient, store: FactStore, landmarks: pd.DataFrame, options: ScrapeOptions
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Do as ``scrape``: ask the client for what the store does not know yet."""
+    count_of = Counter(title_of_url(url) or "" for url in landmarks["commons_url"])
+    titles, follow_topics = sorted(count_of.keys() - {""}), options.follow_topics
+    progress = Progress(client, len(landmarks))
+    ask = partial(ask_for, client=client, options=options)
+    with progress.told_when_stopped():
+        _mark_outdated(store, titles, options)
+        facts = Facts(store)
+        known = follow_all(titles, facts, follow_topics)
+        new = sum(isinstance(ending, NextQuestion) for _, ending in known)
+        paced = not on_this_machine(options.commons_api)
+        rate = client.pacer.requests_per_second if paced else None
+        progress.announce(len(titles), new, options.batch_size, rate)
+        crawl = Crawl(facts, ask, options.batch_size, follow_topics)
+        unusable = [""] if count_of[""] else []  # for all URLs that are not of a page
+        progress.watch(chain(unusable, crawl.run(titles)), count_of.__getitem__)
+        wanted = sorted(crawl.classes)
+        unnamed = [one for one in wanted if one not in store.load(WikiClass, wanted)]
+        batches = list(in_parts(unnamed, options.batch_size))
+        for batch in track(batches, "Labels", len(batches)):
+            store.add(ask(WikiClass, batch))
+        classes = store.load(WikiClass, wanted)
+    store.forget_outdated()
+    return settle(landmarks, facts, classes, follow_topics, RETRY)
 
-    def __init__(self, client: ApiClient, store: FactStore, options: ScrapeOptions) -> None:
-        self.client = client
-        self.store = store
-        self.options = options
-        self.facts = Facts(store)
 
-    def scrape(self, landmarks: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """``instance_of`` and ``misses`` of the landmarks."""
-        count_of = Counter(title_of_url(url) or "" for url in landmarks["commons_url"])
-        titles = sorted(count_of.keys() - {""})
-        progress = Progress(self.client, len(landmarks))
-        ask = partial(ask_for, client=self.client, options=self.options)
-        with progress.told_when_stopped():
-            self._mark_outdated(titles)
-            options = self.options
-            known = follow_all(titles, self.facts, options.follow_topics)
-            new = sum(isinstance(ending, NextQuestion) for _, ending in known)
-            paced = not on_this_machine(options.commons_api)
-            rate = self.client.pacer.requests_per_second if paced else None
-            progress.announce(len(titles), new, options.batch_size, rate)
-            crawl = Crawl(self.facts, ask, options.batch_size, options.follow_topics)
-            unusable = [""] if count_of[""] else []  # for all URLs that are not of a page
-            progress.watch(chain(unusable, crawl.run(titles)), count_of.__getitem__)
-            wanted = sorted(crawl.classes)
-            unnamed = [one for one in wanted if one not in self.store.load(WikiClass, wanted)]
-            batches = list(in_parts(unnamed, options.batch_size))
-            for batch in track(batches, "Labels", len(batches)):
-                self.store.add(ask(WikiClass, batch))
-            classes = self.store.load(WikiClass, wanted)
-        self.store.forget_outdated()
-        accounts, *tables = settle(landmarks, self.facts, classes, self.options.follow_topics)
-        say(accounts.describe(classes, "hgld scrape ... --retry misses asks again"))
-        return tables[0], tables[1]
-
-    def _mark_outdated(self, titles: Sequence[str]) -> None:
-        """Have asked for again what the options say; a refresh that was stopped goes on first."""
-        if self.store.is_outdated():
-            say("a refresh that was stopped on the way goes on")
-            return
-        if self.options.refresh_older_than is not None:
-            self.store.outdate_older(self.options.refresh_older_than)
-        if self.options.retry == "misses":
-            # The facts by which titles have no class; what cannot be a title stays so.
-            behind: dict[type[Fact], set[str]] = {}
-            for title, ending in follow_all(titles, self.facts, self.options.follow_topics):
-                if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
-                    trail = Trail(self.facts)
-                    follow(title, trail, self.options.follow_topics)
-                    for kind, key in trail.keys:
-                        behind.setdefault(kind, set()).add(key)
-            self.store.outdate(behind)
-        self.facts = Facts(self.store)
+def _mark_outdated(store: FactStore, titles: Sequence[str], options: ScrapeOptions) -> None:
+    """Have asked for again what the options say; a refresh that was stopped goes on first."""
+    if store.is_outdated():
+        say("a refresh that was stopped on the way goes on")
+        return
+    if options.refresh_older_than is not None:
+        store.outdate_older(options.refresh_older_than)
+    if options.retry == "misses":
+        # The facts by which titles have no class; what cannot be a title stays so.
+        facts, behind = Facts(store), dict[type[Fact], set[str]]()
+        for title, ending in follow_all(titles, facts, options.follow_topics):
+            if isinstance(ending, Ending) and ending.reason not in ("", "bad_url"):
+                trail = Trail(facts)
+                follow(title, trail, options.follow_topics)
+                for kind, key in trail.keys:
+                    behind.setdefault(kind, set()).add(key)
+        store.outdate(behind)
