@@ -8,7 +8,11 @@ import pandas as pd
 import pytest
 
 from hgld.config import StageContext
-from tests.hierarchy.scraping import landmarks, scraped
+from hgld.hierarchy.scrape.answers import WikiClass
+from hgld.hierarchy.scrape.client import ApiClient
+from hgld.hierarchy.scrape.store import FactStore, open_store
+from hgld.hierarchy.scrape.wikimedia import scrape_with
+from tests.hierarchy.scraping import landmarks, options, scraped
 from tests.hierarchy.small_wiki import Wiki, statement
 from tests.listening import heard
 
@@ -52,3 +56,18 @@ def test_the_full_size_stays_below_its_number_of_requests(
     assert len(wiki.asked) * PART < AT_MOST
     foreseen = int(said[0].split("about ")[1].split(" ")[0])
     assert abs(foreseen - len(wiki.asked)) < 0.1 * len(wiki.asked)
+
+
+def test_the_labels_of_classes_are_looked_up_together(
+    wiki: Wiki, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        wiki.items_of[f"Category:L{number}"] = f"Q{number + 1}"
+        wiki.item(f"Q{number + 1}", f"Q{9_000 + number}")
+        wiki.label(f"Q{9_000 + number}", f"class {number}")
+    kinds, load = [], FactStore.load
+    monkeypatch.setattr(FactStore, "load", lambda *a: kinds.append(a[1]) or load(*a))
+    table = landmarks(*(f"L{number}" for number in range(20)))
+    with ApiClient(options(wiki)) as client, open_store(context.state / "s.sqlite", "w") as store:
+        found, _ = scrape_with(client, store, table, options(wiki))
+    assert len(found) == 20 and kinds.count(WikiClass) == 2  # before it asks, and after

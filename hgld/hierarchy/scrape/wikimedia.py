@@ -153,7 +153,7 @@ def scrape_with(
         unusable = [""] if count_of[""] else []  # for all URLs that are not of a page
         progress.watch(chain(unusable, crawl.run(titles)), count_of.__getitem__)
         wanted = sorted(crawl.classes)
-        unnamed = [one for one in wanted if one not in store.load(WikiClass, wanted)]
+        unnamed = sorted(crawl.classes - store.load(WikiClass, wanted).keys())
         batches = list(in_parts(unnamed, options.batch_size))
         for batch in track(batches, "Labels", len(batches)):
             store.add(ask(WikiClass, batch))
