@@ -138,7 +138,18 @@ class _LiveSite(Site):
         self._page, self._alone = "", Lock()
         self._sheet = _name_of(state)
         self._photos: PhotoReader
-        self._commons = self._open_commons(state / "commons")
+        pipeline = runner.workspace.pipeline
+        self._commons: CommonsPhotos | None = None
+        if pipeline.review.thumbnails != "none":
+            self._commons = CommonsPhotos(
+                runner.read("landmark_values", "review"),
+                runner.read("landmarks", "review"),
+                client=ApiClient(pipeline.scrape),
+                api=pipeline.scrape.commons_api,
+                licenses=pipeline.export.licenses,
+                folder=state / "commons",
+                per_value=pipeline.review.page_photos,
+            )
         runner.keep_tables()  # a save reads five, of which it changes one
         load_function("hgld.review.apply:apply_choices")  # the first decision must not wait for it
         self.page()
@@ -173,21 +184,6 @@ class _LiveSite(Site):
                 per_value=workspace.pipeline.review.page_photos,
             )
         self._photos = PhotoReader(chosen, workspace.source)
-
-    def _open_commons(self, folder: Path) -> CommonsPhotos | None:
-        """Return the photos of Commons, if the pipeline asks for them."""
-        pipeline = self.runner.workspace.pipeline
-        if pipeline.review.thumbnails == "none":
-            return None
-        return CommonsPhotos(
-            self.runner.read("landmark_values", "review"),
-            self.runner.read("landmarks", "review"),
-            client=ApiClient(pipeline.scrape),
-            api=pipeline.scrape.commons_api,
-            licenses=pipeline.export.licenses,
-            folder=folder,
-            per_value=pipeline.review.page_photos,
-        )
 
     def photos(self, key: str) -> list[dict[str, str]]:
         """Return the photos of a value, of this machine or else of Commons."""

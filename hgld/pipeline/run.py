@@ -154,17 +154,37 @@ class Runner:
         stages = self.stages[: last + 1]
         with self.alone():
             ran = sum(self.run_if_needed(s, ahead=stages[i:]) for i, s in enumerate(stages, 1))
-            if ran:
-                self._report_stale(stages)
+            stale = [
+                f"{stage.name} ({some_of(now.reasons, SHOWN, '; ')})"
+                for stage in (stages if ran else ())
+                if (now := judge(stage, self.lock)).state == "stale"
+            ]
+            if stale:
+                self.listener.notice(
+                    f"{', '.join(stale)}: stale, as this changed during the run; later stages may "
+                    "have read old and new files, and the same command makes them again"
+                )
         for name, option in left_out(self.workspace.pipeline).items() if until is None else ():
             self.listener.notice(f"{name} is left out: {option} is not set")
         return ran
 
-    def run_one(self, name: str, force: bool = False) -> bool:
-        """Run one stage if it is not fresh or ``force`` is set; return whether it ran."""
+    def run_one(self, name: str, force: bool = False) -> None:
+        """Run one stage if it is not fresh or ``force`` is set."""
         with self.alone():
-            self._report_stale_inputs(self.stage(name))
-            return self.run_if_needed(self.stage(name), force)
+            stage = self.stage(name)
+            stale = [
+                f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')})"
+                for maker, now in foresee(self.judge_all())
+                if set(stage.reads) & set(maker.writes) and not self.lock.is_unfinished(maker)
+                if now.state == "stale" and not now.edited  # changed outputs are refused
+            ]
+            if stale:  # a run would make these before
+                it, them = ("it", "it") if len(stale) == 1 else ("they", "them")
+                self.listener.notice(
+                    f"{', '.join(stale)}: {name} reads what {it} made before; `hgld run "
+                    f"{self.workspace.words}` makes {them} again"
+                )
+            self.run_if_needed(stage, force)
 
     def follow(self, name: str) -> None:
         """Run a stage as a further process of a torchrun: freshness is not checked or recorded."""
@@ -280,7 +300,7 @@ class Runner:
         return dict(zip(stage.writes, outputs, strict=True))
 
     def run_if_needed(self, stage: Stage, force: bool = False, ahead: Sequence[Stage] = ()) -> bool:
-        """``run_one`` for a caller that already holds the folder's lock (``alone``).
+        """``run_one`` for a caller that holds the folder's lock (``alone``); return whether it ran.
 
         Args:
             stage: the stage to run.
@@ -393,34 +413,6 @@ class Runner:
                     f"{path}: was changed since {maker.name} made it; `hgld run "
                     f"{self.workspace.words}` makes it again"
                 )
-
-    def _report_stale_inputs(self, stage: Stage) -> None:
-        """Send a notice of the stages that made inputs of this one and would run before it."""
-        stale = [
-            f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')})"
-            for maker, now in foresee(self.judge_all())
-            if set(stage.reads) & set(maker.writes) and not self.lock.is_unfinished(maker)
-            if now.state == "stale" and not now.edited  # changed outputs are refused
-        ]
-        if stale:
-            it, them = ("it", "it") if len(stale) == 1 else ("they", "them")
-            self.listener.notice(
-                f"{', '.join(stale)}: {stage.name} reads what {it} made before; `hgld run "
-                f"{self.workspace.words}` makes {them} again"
-            )
-
-    def _report_stale(self, stages: Sequence[Stage]) -> None:
-        """Send a notice of stages whose inputs changed while later stages ran."""
-        stale = [
-            f"{stage.name} ({some_of(now.reasons, SHOWN, '; ')})"
-            for stage in stages
-            if (now := judge(stage, self.lock)).state == "stale"
-        ]
-        if stale:
-            self.listener.notice(
-                f"{', '.join(stale)}: stale, as this changed during the run; later stages may have "
-                "read old and new files, and the same command makes them again"
-            )
 
     def _not_accepted(self, path: Path) -> InvalidData:
         return InvalidData(

@@ -9,7 +9,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,6 @@ from hgld.words import count_text, level_classes, percent_text, share_text, sing
 LABELS = ("train_labels", "index_labels")
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 FEATURES = {"int": "int64", "text": "string", "float": "float64"}  # as Hugging Face names types
-
-
-@dataclass(frozen=True)
-class Config:
-    """A part of the release as the header declares it: split -> file, rows, bytes."""
-
-    name: str
-    features: Sequence[tuple[str, str]]
-    files: Sequence[tuple[str, str, int, int]]
-    json_features: Sequence[tuple[str, str]] = ()
 
 
 def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str]]) -> None:
@@ -92,17 +81,18 @@ def _describe_shards(photos: Photos) -> dict[str, Any]:
     }
 
 
-def _config(name: str, splits: Mapping[str, ReleaseTable], folder: Path) -> Config:
+def _config(name: str, splits: Mapping[str, ReleaseTable], folder: Path) -> dict[str, Any]:
+    """A table as the header declares it: name and type of columns; split, file, rows, bytes."""
     first = next(iter(splits.values()))
     features = [(column, FEATURES[kind]) for column, kind in first.artifact.columns.items()]
     files = [
         (split, sheet.file, len(sheet.rows), (folder / sheet.file).stat().st_size)
         for split, sheet in splits.items()
     ]
-    return Config(name, features, files)
+    return {"name": name, "features": features, "files": files}
 
 
-def _image_config(photos: Photos, shards: Path) -> Config:
+def _image_config(photos: Photos, shards: Path) -> dict[str, Any]:
     """The shards as a WebDataset, with every key of the JSON members named."""
     splits = sorted({str(shard["split"]) for shard in photos.shards})
     files = [
@@ -115,20 +105,14 @@ def _image_config(photos: Photos, shards: Path) -> Config:
         for split in splits
     ]
     features = [("__key__", "string"), ("__url__", "string"), ("jpg", "image"), ("cls", "int64")]
-    return Config("images", features, files, _json_features(photos, shards))
-
-
-def _json_features(photos: Photos, shards: Path) -> list[tuple[str, str]]:
-    """Keys and types of the first sample's JSON; every sample has the same, and none is null."""
-    index = photos.index
-    # shards of other programs may have no JSON member
-    if "json_size" not in index or not int(index["json_size"].iloc[0]):
-        return []
-    row = index.iloc[0]
-    with (shards / row["shard"]).open("rb") as file:
-        file.seek(int(row["json_offset"]))
-        member = json.loads(file.read(int(row["json_size"])))
-    return [(name, "int64" if isinstance(v, int) else "string") for name, v in member.items()]
+    row, member = photos.index.iloc[0], {}
+    if int(row.get("json_size", 0)):  # shards of other programs may have no JSON member
+        with (shards / row["shard"]).open("rb") as file:
+            file.seek(int(row["json_offset"]))
+            member = json.loads(file.read(int(row["json_size"])))
+    # every sample has the keys and types of the first one, and none is null
+    of_json = [(name, "int64" if isinstance(v, int) else "string") for name, v in member.items()]
+    return {"features": features, "files": files, "json_features": of_json}
 
 
 def _size(rows: int) -> str:

@@ -125,7 +125,15 @@ def _annotations(sheet: Sheet, by_label: bool) -> dict[str, Annotation]:
     by_label = by_label and "instance_of" in sheet.columns  # otherwise, keys may be labels
     name = "instance_of" if by_label or "key" not in sheet.columns else "key"
     sheet.require((name, "decision", "supercategory"))
-    rows = _in_force(sheet) if "supersedes" in sheet.columns else sheet.rows
+    rows = sheet.rows
+    if "supersedes" in sheet.columns:  # a file of decisions: those in force, blank for a conflict
+        cells = [{column: row[column] for column in columns_of("decisions")} for row in rows]
+        blank = dict.fromkeys(("decision", "supercategory", "kind", "why"), "")
+        rows = [
+            replace(row, cells={**row.cells, **blank}) if decision.rivals else row
+            for decision in Decided(table_of("decisions", cells)).all()
+            for row in [sheet.rows[decision.place]]
+        ]
     found: dict[str, Annotation] = {}
     faults = []
     for row in rows:
@@ -136,15 +144,6 @@ def _annotations(sheet: Sheet, by_label: bool) -> dict[str, Annotation]:
         head = f"{sheet.name}: {count_text(len(faults), 'fault')}"
         raise InvalidData(head, *(f"  {fault}" for fault in faults))
     return found
-
-
-def _in_force(sheet: Sheet) -> list[SheetRow]:
-    """Return the rows of a file of decisions that are in force, blank for a conflict."""
-    cells = [{name: row[name] for name in columns_of("decisions")} for row in sheet.rows]
-    found = Decided(table_of("decisions", cells)).all()
-    rows = [(sheet.rows[decision.place], decision.rivals) for decision in found]
-    blank = dict.fromkeys(("decision", "supercategory", "kind", "why"), "")
-    return [replace(row, cells={**row.cells, **blank}) if rivals else row for row, rivals in rows]
 
 
 def weigh(

@@ -198,7 +198,14 @@ def _load_all(
     works: Sequence[Work], files: Sequence[RemoteFile], parallel: int
 ) -> list[tuple[int, int]]:
     """Run the downloads of the files in parallel; raise errors after the others have finished."""
-    stop, label = Event(), _label_of(files)
+    stop, total = Event(), size_text(sum(file.size_bytes for file in files))
+    began, before = monotonic(), sum(map(_loaded_bytes, files))
+
+    def label() -> str:  # with the bytes that are here, since one file may take hours
+        loaded = sum(map(_loaded_bytes, files))
+        rate = (loaded - before) / max(monotonic() - began, 0.001)
+        return f"{size_text(loaded)} of {total}, {size_text(rate)}/s"
+
     workers = ThreadPoolExecutor(parallel)
     try:
         # copy the context, since the sink of notices is a context variable
@@ -215,19 +222,6 @@ def _load_all(
     finally:
         stop.set()  # an interrupt ends the running downloads at their next block
         workers.shutdown(wait=True, cancel_futures=True)
-
-
-def _label_of(files: Sequence[RemoteFile]) -> Callable[[], str]:
-    """Return a label of progress with the bytes that are here, since one file may take hours."""
-    total = size_text(sum(file.size_bytes for file in files))
-    began, before = monotonic(), sum(map(_loaded_bytes, files))
-
-    def label() -> str:
-        loaded = sum(map(_loaded_bytes, files))
-        rate = (loaded - before) / max(monotonic() - began, 0.001)
-        return f"{size_text(loaded)} of {total}, {size_text(rate)}/s"
-
-    return label
 
 
 def _loaded_bytes(file: RemoteFile) -> int:

@@ -166,7 +166,15 @@ class ApiClient:
                 raise TooMuchAsked
         self.failures = 0
         self.pacer.speed_up()
-        self._tell_warnings(answer.document, url)
+        # Each warning is reported once: a new one may mean a changed API.
+        warnings = answer.document.get("warnings")
+        named = warnings if isinstance(warnings, dict) else {"": warnings} if warnings else {}
+        for module, found in named.items():
+            parts = found if isinstance(found, dict) else {}
+            text = single_blanks(str(parts.get("warnings", parts.get("*", found))))
+            if text not in self._warned and module != "result":  # a cut result is asked for again
+                self._warned.add(text)
+                say(f"{urlsplit(url).hostname} warns: {text}")
         return answer.document
 
     def download(self, url: str, most_bytes: int) -> bytes | None:
@@ -276,17 +284,6 @@ class ApiClient:
         say(f"{urlsplit(url).hostname}: {reason}; attempt {tries + 1} in {pause:.0f} s")
         self._hold_back(url, pause)
         self.sleep(pause)
-
-    def _tell_warnings(self, document: Mapping[str, Any], url: str) -> None:
-        """Report each warning of the server once: a new one may mean a changed API."""
-        warnings = document.get("warnings")
-        named = warnings if isinstance(warnings, dict) else {"": warnings} if warnings else {}
-        for module, found in named.items():
-            parts = found if isinstance(found, dict) else {}
-            text = single_blanks(str(parts.get("warnings", parts.get("*", found))))
-            if text not in self._warned and module != "result":  # a cut result is asked for again
-                self._warned.add(text)
-                say(f"{urlsplit(url).hostname} warns: {text}")
 
 
 def _attempt(keys: Sequence[str], ask: Ask, read: Read[Found]) -> dict[str, Found]:
