@@ -36,23 +36,21 @@ class ClassNode:
 
 
 def build_tree(
-    nodes: Iterable[ClassNode], levels: Sequence[str] = (), *, first_parent: bool = False
-) -> tuple[Tree, int]:
+    nodes: Iterable[ClassNode], levels: Sequence[str] = (), *, several_parents_in: str = ""
+) -> Tree:
     """Build a tree from its nodes, in any order.
 
     Args:
         nodes: one for each class and parent.
         levels: names of the depths, coarse to fine.
-        first_parent: keep the first parent of a class with several, as WordNet and OpenImages have.
-
-    Returns:
-        The tree, and how many further parents were left out.
+        several_parents_in: name of a file whose classes may have several parents, as those of
+            WordNet and OpenImages; the first one is taken, and a notice counts the others.
 
     Raises:
         InvalidData: all faults: an empty name, a second parent, a parent that is missing, a cycle.
 
     Example:
-        >>> tree, _ = build_tree([ClassNode("a", "", "animal", ""), ClassNode("b", "a", "dog", "")])
+        >>> tree = build_tree([ClassNode("a", "", "animal", ""), ClassNode("b", "a", "dog", "")])
         >>> list(tree.edges)
         [('a', 'b')]
     """
@@ -64,7 +62,7 @@ def build_tree(
             faults.append(f"{node.place}: a class has an empty name; name it or remove the row")
         elif known is node:
             tree.add_node(node.id, name=node.name, **node.facts)
-        elif first_parent:  # below a class with several parents, a class comes once for each
+        elif several_parents_in:  # below a class with several parents, a class comes once for each
             more += known.parent != node.parent
         else:
             again = f"'{node.parent}' here and '{known.parent}' in {known.place}"
@@ -83,7 +81,10 @@ def build_tree(
         faults.append("it has no class")
     if faults:
         raise InvalidData(*faults)
-    return tree, more
+    if more:
+        further = count_text(more, "further parent")
+        say(f"{several_parents_in}: {further} not taken; a class has its first one")
+    return tree
 
 
 def tree_of_paths(hierarchy: pd.DataFrame) -> Tree:
@@ -188,7 +189,7 @@ def cut_tree(
 
     Example:
         >>> rows = [("a", "", "animal"), ("d", "a", "dog"), ("p", "d", "pug"), ("c", "a", "cat")]
-        >>> tree, _ = build_tree(ClassNode(*row, "") for row in rows)
+        >>> tree = build_tree(ClassNode(*row, "") for row in rows)
         >>> cut, left = cut_tree(tree, ["Pug", "cat", "car"], [1, 2])
         >>> paths_of_tree(cut)["path"].tolist()[1], left
         ('{"level 1": "animal", "level 2": "dog", "class": "Pug"}', {'car': 'not in the tree'})
@@ -240,11 +241,11 @@ def cut_tree(
         reasons = (f"  {name}: {why}" for name, why in left.items())
         raise InvalidData(f"none of {count_text(len(classes), 'class')} is in the tree", *reasons)
     levels = (*(f"level {i}" for i in range(1, len(depths) + 1)), "class")
-    return build_tree(nodes.values(), levels)[0], left
+    return build_tree(nodes.values(), levels), left
 
 
-def taxonomy_of_tree(tree: Tree) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return ``taxonomy`` of the levels above the leaves, and the supercategory of each leaf.
+def taxonomy_of_tree(tree: Tree) -> pd.DataFrame:
+    """Return ``taxonomy`` of the levels above the leaves.
 
     Raises:
         InvalidData: leaves at different depths, two supercategories of one name, or a class above
@@ -259,15 +260,14 @@ def taxonomy_of_tree(tree: Tree) -> tuple[pd.DataFrame, dict[str, str]]:
         if kinds.setdefault(name, kind) != kind:
             raise InvalidData(f"'{name}' is below '{kind}' and '{kinds[name]}'; rename one of them")
     rows = [{"supercategory": n, "kind": kind, "definition": ""} for n, kind in kinds.items()]
-    taxonomy = table_of("taxonomy", rows).sort_values("supercategory", ignore_index=True)
-    return taxonomy, {path[-1]: path[-2] for path in paths}
+    return table_of("taxonomy", rows).sort_values("supercategory", ignore_index=True)
 
 
 def describe_tree(tree: Tree) -> str:
     """Return the number of classes, leaves and depths as a line.
 
     Example:
-        >>> describe_tree(build_tree([ClassNode("0", "", "lake", "row 2")])[0])
+        >>> describe_tree(build_tree([ClassNode("0", "", "lake", "row 2")]))
         '1 class, 1 leaf, depth 1'
     """
     leaves = _leaves(tree)

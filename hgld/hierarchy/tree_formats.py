@@ -10,7 +10,7 @@ import csv
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from hgld.hierarchy.class_tree import (
 )
 from hgld.shards.classes import number_classes
 from hgld.tasks import say
-from hgld.words import count_text, spoken_name
+from hgld.words import spoken_name
 
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus", "species")  # of GBIF
 FACTS = ("split", "landmark_id")  # of leaves
@@ -59,14 +59,16 @@ def read_tree(path: Path) -> Tree:
         raise InvalidData(f"{path}: no hierarchy; expected a file, a work folder or WordNet's")
     try:
         if path.name == "data.noun":
-            return _first_parents(_wordnet(path), path)
+            return build_tree(_wordnet(path), several_parents_in=path.name)
         if path.suffix == ".json":
             return _read_json(json.loads(path.read_text(encoding="utf-8-sig")), path)
         if path.suffix in (".nwk", ".newick", ".tree", ".tre"):
-            return build_tree(_newick(path.read_text(encoding="utf-8-sig")))[0]
+            return build_tree(_newick(path.read_text(encoding="utf-8-sig")))
         if path.suffix == ".csv":
             return _read_csv(path)
-        return _gbif(path) if _is_gbif(path) else _first_parents(_imagenet(path), path)
+        if _is_gbif(path):
+            return _gbif(path)
+        return build_tree(_imagenet(path), several_parents_in=path.name)
     except InvalidData as fault:
         lines = str(fault).splitlines()
         named = (line if line.startswith(str(path)) else f"{path}: {line}" for line in lines)
@@ -123,14 +125,6 @@ def write_tree(tree: Tree, form: str, path: Path) -> None:
         ) from None
 
 
-def _first_parents(nodes: Iterable[ClassNode], path: Path) -> Tree:
-    tree, more = build_tree(nodes, first_parent=True)
-    if more:
-        further = count_text(more, "further parent")
-        say(f"{path.name}: {further} not taken; a class has its first one")
-    return tree
-
-
 def _read_csv(path: Path) -> Tree:
     expected = ("parent", "id", "name")
     if not (header := read_header(path, expected)):
@@ -155,7 +149,7 @@ def _read_csv(path: Path) -> Tree:
         known = {node.id for node in nodes}
         roots = dict.fromkeys(n.parent for n in nodes if n.parent and n.parent not in known)
         nodes = [*(ClassNode(one, "", one, "a parent") for one in roots), *nodes]
-    tree = build_tree(nodes)[0]
+    tree = build_tree(nodes)
     levels: dict[int, str] = {}  # by depth: the rows may be in any order
     for node, depth in _with_depth(tree):
         level = level_of.get(node, "")
@@ -197,14 +191,14 @@ def _read_json(document: Any, path: Path) -> Tree:
             for one, facts in graph.nodes(data=True)
             for above in (list(graph.predecessors(one)) or [""])
         ]  # fmt: skip
-        return build_tree(nodes, graph.graph.get("levels", ()))[0]
+        return build_tree(nodes, graph.graph.get("levels", ()))
     if isinstance(document, Mapping) and "LabelName" in document:
-        return _first_parents(_open_images(document, path), path)
+        return build_tree(_open_images(document, path), several_parents_in=path.name)
     roots = [document] if isinstance(document, Mapping) and document.get("name") else None
     if roots is None:
         roots = document["children"] if isinstance(document, Mapping) else document
     levels = document.get("levels", ()) if isinstance(document, Mapping) else ()
-    return build_tree(_json_nodes(roots), levels)[0]
+    return build_tree(_json_nodes(roots), levels)
 
 
 def _json_nodes(roots: list[Any]) -> Iterator[ClassNode]:
@@ -330,9 +324,7 @@ FORMATS: dict[str, Callable[[Tree, Path], None]] = {
     "newick": _write_newick,
     "node-link": lambda tree, path: _dump(nx.node_link_data(tree, edges="edges"), path),
     "features": _write_features,
-    "taxonomy": lambda tree, path: declared_table("taxonomy").write(
-        taxonomy_of_tree(tree)[0], path
-    ),
+    "taxonomy": lambda tree, path: declared_table("taxonomy").write(taxonomy_of_tree(tree), path),
     "sheet": _write_sheet,
 }
 
@@ -410,7 +402,7 @@ def _gbif(path: Path) -> Tree:
         say(f"{path.name}: {len(rows) - len(accepted):,} taxa are synonyms or doubtful; left out")
     ranks = {row.get("taxonRank", "") for row in accepted}
     levels = [rank for rank in RANKS if rank in ranks]
-    return build_tree(nodes, levels if ranks <= set(RANKS) else ())[0]
+    return build_tree(nodes, levels if ranks <= set(RANKS) else ())
 
 
 def _open_images(root: Mapping[str, Any], path: Path) -> Iterator[ClassNode]:

@@ -68,12 +68,14 @@ class Imbalance(HgldError):
     """Rows in do not equal rows out plus rows dropped."""
 
 
-def count_balance(stage: str, balance: Balance, workspace: Workspace, seconds: float) -> Summary:
-    """Count rows in, out and dropped of a stage.
+def count_balance(stage: Stage, workspace: Workspace, seconds: float) -> Summary:
+    """Count rows in, out and dropped of a stage that has an equation.
 
     Raises:
         Imbalance: they do not add up; gives the number of wrong rows and names one.
     """
+    balance = stage.balance
+    assert balance is not None
     came_in = _keys(balance.came_in, balance, workspace)
     went_on = _keys(balance.went_on, balance, workspace)
     dropped = _keys(balance.dropped, balance, workspace) if balance.dropped else came_in[:0]
@@ -83,10 +85,10 @@ def count_balance(stage: str, balance: Balance, workspace: Workspace, seconds: f
     if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
         example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
         raise Imbalance(
-            f"{stage}: {len(came_in)} {unit} in, but {len(went_on)} out and "
+            f"{stage.name}: {len(came_in)} {unit} in, but {len(went_on)} out and "
             f"{len(dropped)} dropped (see {example})"
         )
-    return Summary(stage, len(came_in), len(went_on), len(dropped), unit, seconds)
+    return Summary(stage.name, len(came_in), len(went_on), len(dropped), unit, seconds)
 
 
 def without_effect(stage: Stage, pipeline: Pipeline) -> list[str]:
@@ -438,7 +440,7 @@ class Runner:
             ) from None
         if stage.balance is not None:
             try:
-                count_balance(stage.name, stage.balance, self.workspace, 0.0)
+                count_balance(stage, self.workspace, 0.0)
             except Imbalance as error:
                 raise InvalidData(
                     f"{path}: was edited by hand and its rows no longer add up: {error}; undo the "
@@ -574,7 +576,7 @@ class Runner:
     def _count(self, stage: Stage, written: dict[str, Any], seconds: float) -> Summary:
         if stage.balance is not None:
             try:
-                return count_balance(stage.name, stage.balance, self.workspace, seconds)
+                return count_balance(stage, self.workspace, seconds)
             except Imbalance as error:
                 raise HgldError(f"{error}; this is a fault of hgld") from None
         small = [n for n, t in written.items() if not isinstance(t, LargeTable)]

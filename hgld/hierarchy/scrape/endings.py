@@ -5,7 +5,7 @@ are kept as tables, which take a tenth of the memory of their rows.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -72,19 +72,19 @@ class Accounts:
         return "\n".join(lines)
 
 
-def tell_reasons(classes: int, noun: str, reasons: Iterable[str], where: str) -> None:
+def tell_reasons(landmarks: pd.DataFrame, misses: pd.DataFrame, noun: str, where: str) -> None:
     """Report for routes without a wiki how many classes have values, and why the others have none.
 
     Args:
-        classes: their number.
+        landmarks: all classes.
+        misses: those without values.
         noun: the source's word for a class.
-        reasons: of the classes without values.
         where: the values come from.
     """
-    if not classes:
+    if landmarks.empty:
         return
-    missed = Counter(reasons)
-    lines = [f"{part_text(classes - missed.total(), classes, noun, 'have')} values {where}"]
+    missed, total = Counter(misses["reason"]), len(landmarks)
+    lines = [f"{part_text(total - missed.total(), total, noun, 'have')} values {where}"]
     lines += [f"{count:>9,} {reason}" for reason, count in missed.most_common()]
     say("\n".join([*lines, "misses.csv lists them"] if missed else lines))
 

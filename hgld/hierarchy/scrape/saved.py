@@ -199,7 +199,7 @@ def read_given(
             _missed(found[empty], "no_value", f"{options.table_value} is empty"),
         ]
     )
-    tell_reasons(len(landmarks), context.source.class_noun, misses["reason"], "in the table")
+    tell_reasons(landmarks, misses, context.source.class_noun, "in the table")
     statements = found[~absent & ~empty].assign(**UNKNOWN, order=0)
     return statements[columns_of("instance_of")], misses
 
@@ -218,7 +218,7 @@ def read_names(
     misses = _missed(
         landmarks[~named], "no_name", "it has no name; fill it in, or rename its folder"
     )
-    tell_reasons(len(landmarks), context.source.class_noun, misses["reason"], "by their names")
+    tell_reasons(landmarks, misses, context.source.class_noun, "by their names")
     numbers = values[values.str.fullmatch(r"[+-]?\d+(\.\d+)?")]
     if 2 * len(numbers) > len(values):  # a single one may be a name, such as 747
         are = "class is" if len(numbers) == 1 else "classes are"
@@ -288,13 +288,9 @@ def read_saved(
         for order, value in enumerate(page.values):
             known = {"item_id": page.item_id, "order": order, "instance_of": value}
             values.append({**key, **UNKNOWN, **known})
-    tell_reasons(
-        len(landmarks),
-        context.source.class_noun,
-        (str(miss["reason"]) for miss in misses),
-        "on their pages",
-    )
-    return table_of("instance_of", values), table_of("misses", misses)
+    missed = table_of("misses", misses)
+    tell_reasons(landmarks, missed, context.source.class_noun, "on their pages")
+    return table_of("instance_of", values), missed
 
 
 def _read_pages(options: ScrapeOptions) -> Mapping[str, SavedPage]:
