@@ -41,6 +41,7 @@ from hgld.artifacts.catalogue import (
 )
 from hgld.artifacts.csv_files import (
     edit_csv,
+    faults_by_row,
     parse_csv,
     read_csv,
     read_header,
@@ -96,6 +97,7 @@ __all__ = [
     "declared_table",
     "edit_csv",
     "engine",
+    "faults_by_row",
     "file_stamp",
     "finish_files",
     "hash_file",

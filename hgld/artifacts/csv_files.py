@@ -212,6 +212,18 @@ def rows_in_file(path: Path, count: int) -> list[int]:
     return [*found, *map(in_table, range(len(found), count))]
 
 
+def faults_by_row(path: Path, faults: Iterable[tuple[int, str]]) -> list[str]:
+    """Return faults of a CSV with their rows (``row_in_file``); the file is read once for all.
+
+    Args:
+        path: of the CSV.
+        faults: index of the row below the header, from 0, and what is wrong there.
+    """
+    found = list(faults)
+    rows = rows_in_file(path, max(place for place, _ in found) + 1) if found else []
+    return [f"row {rows[place]}: {fault}" for place, fault in found]
+
+
 def parse_csv(path: Path, columns: Mapping[str, ColumnType]) -> Iterator[pd.DataFrame]:
     """Yield all columns of a CSV as text, in pieces; an error names ``columns`` as expected."""
     as_text: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_filter": False}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from hgld.artifacts import ARTIFACTS, records, row_in_file, table_of
+from hgld.artifacts import ARTIFACTS, faults_by_row, records, table_of
 from hgld.config import HintOptions, StageContext
 from hgld.errors import require_no_faults
 from hgld.hierarchy.decisions import fault_of_place, kinds_of
@@ -181,12 +181,12 @@ def _read_roots(class_roots: pd.DataFrame, taxonomy: pd.DataFrame, path: Path) -
     """The roots, checked against the taxonomy; all faults at once."""
     kinds = kinds_of(taxonomy)
     rows = [{k: single_blanks(v) for k, v in row.items()} for row in records(class_roots)]
-    faults = [
-        f"row {row_in_file(path, place)}: {fault}"
+    faults = (
+        (place, fault)
         for place, row in enumerate(rows)
         if (name := row["supercategory"])
         for kind in [row["kind"] or ("nothing" if kinds.get(name) else "")]  # if there are kinds
         if (fault := fault_of_place(name, kind, kinds))
-    ]
-    require_no_faults(path, faults)
+    )
+    require_no_faults(path, faults_by_row(path, faults))
     return [Root(**row) for row in rows]

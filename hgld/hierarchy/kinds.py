@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from hgld.artifacts import KINDS, row_in_file
+from hgld.artifacts import KINDS, faults_by_row
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES
 from hgld.errors import InvalidData, require_no_faults
 from hgld.hierarchy.scrape.ancestors import steps_up
@@ -91,7 +91,7 @@ def require_kinds(
     if not faults:
         rows = zip(taxonomy["supercategory"], taxonomy["kind"], strict=True)
         faults = list(tree_faults(rows, levels))
-    lines = [f"row {row_in_file(path, place)}: {fault}" for place, fault in faults]
+    lines = faults_by_row(path, faults)
     if lines and not all(is_of_levels(kind, levels) for kind in taxonomy["kind"]):
         lines.append("`hgld taxonomy propose` fills in empty kinds, and those of other levels, by "
                      "the clusters above, `hgld taxonomy describe` with --kind that of one "

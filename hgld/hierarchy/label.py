@@ -16,8 +16,8 @@ from hgld.artifacts import (
     BY_LANDMARK,
     ID_SPACES,
     columns_of,
+    faults_by_row,
     records,
-    row_in_file,
     table_of,
 )
 from hgld.config import LabelOptions, StageContext
@@ -140,13 +140,13 @@ def _check_decisions(
     """
     in_use = {d.place for d in decided.of_values(values) if d}
     labels = set(values["instance_of"])
-    faults = [
-        f"row {row_in_file(path, d.place)}: {fault}"
+    faults = (
+        (d.place, fault)
         for d in decided.all()
         if d.places and (d.place in in_use or d.key_type == "qid" or d.key not in labels)
         if (fault := fault_of_decision(d, kinds))
-    ]
-    require_no_faults(path, faults)
+    )
+    require_no_faults(path, faults_by_row(path, faults))
 
 
 def _check_overrides(
@@ -155,16 +155,16 @@ def _check_overrides(
     names: Mapping[Key, str] | None,
     path: Path,
 ) -> None:
-    faults = [
-        f"row {row_in_file(path, place)}: {fault}"
+    faults = (
+        (place, fault)
         for place, row in enumerate(records(overrides))
         for fault in (
             fault_of_place(single_blanks(row["supercategory"]), row["kind"], kinds),
             "" if names is None else _fault_of_name(row, names),
         )
         if fault
-    ]
-    require_no_faults(path, faults)
+    )
+    require_no_faults(path, faults_by_row(path, faults))
 
 
 def _fault_of_name(row: Row, names: Mapping[Key, str]) -> str:

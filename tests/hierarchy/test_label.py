@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from hgld.artifacts import columns_of, declared_table, records, table_of
+from hgld.artifacts import columns_of, csv_files, declared_table, records, table_of
 from hgld.config import LabelOptions, SourceOptions, StageContext
 from hgld.errors import InvalidData
 from hgld.hierarchy.label import build_labels
@@ -268,6 +268,20 @@ def test_a_decision_on_a_label_is_history_where_the_values_go_by_their_ids(
     assert len(label(world, context)["hierarchy"]) == 1
     with pytest.raises(InvalidData, match=r"decisions\.csv row 2: supercategory 'chapels'"):
         label(replace(world, decisions=world.decisions[:1]), context)
+
+
+def test_the_file_is_read_once_for_the_rows_of_all_faults(
+    context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty = tuple(("train", number, "pub", "human-made") for number in range(1, 9))
+    read, rows_of = list[Path](), csv_files._rows_as_text
+    monkeypatch.setattr(csv_files, "_rows_as_text", lambda path: read.append(path) or rows_of(path))
+    context.labels.mkdir(parents=True, exist_ok=True)
+    (context.labels / "overrides.csv").write_text("split\n" + "train\n\n" * 8)
+    with pytest.raises(InvalidData) as raised:
+        label(replace(SIMPLE, overrides=faulty), context)
+    assert re.findall(r"row (\d+):", str(raised.value)) == [str(n) for n in range(2, 18, 2)]
+    assert read == [context.labels / "overrides.csv"]
 
 
 def test_overrides_that_do_not_fit_the_taxonomy_are_told(context: StageContext) -> None:
