@@ -18,6 +18,7 @@ import pandas as pd
 from hgld.artifacts import SPACE_OF_SPLIT, ColumnType, read_csv, read_header, row_in_file
 from hgld.config import CollectOptions
 from hgld.errors import InvalidData
+from hgld.sources.tables import drop_where
 from hgld.tasks import say
 from hgld.words import verb_text
 
@@ -104,10 +105,6 @@ def leave_out(rows: pd.DataFrame, options: CollectOptions) -> pd.DataFrame:
             trained = rows["split"].isin(["train", "validation"])
             given = set(listed) - {""}
             report_strange(path, columns, len(given - set(ids[trained])), len(given))
-            drop = (ids.isin(listed) == (option == "exclude")) & (rows["reason"] == "")
-            drop &= trained
-            rows = rows.assign(
-                reason=rows["reason"].mask(drop, "excluded"),
-                detail=rows["detail"].mask(drop, f"{relation} {path.name}"),
-            )
+            drop = (ids.isin(listed) == (option == "exclude")) & trained
+            rows = drop_where(rows, drop, "excluded", f"{relation} {path.name}")
     return rows

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
-import numpy as np
 import pandas as pd
 
 from hgld.artifacts import (
@@ -41,6 +40,7 @@ from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import (
     Tables,
     drop_unlisted,
+    drop_where,
     join_repeats,
     landmarks_of,
     level_columns,
@@ -428,17 +428,14 @@ def _judge(rows: pd.DataFrame, finest: str, source: Path, file: str) -> pd.DataF
         ("empty label", rows[finest] == "", f"no {finest} in " + in_file),
         # a change of a hidden file would not be noticed
         ("hidden", rows["path"].str.contains(r"(?:^|/)\."), "a dot begins its name; " + in_file),
-        ("not in folder", np.array(sizes) < 0, in_row),
+        ("not in folder", pd.Series(sizes, rows.index) < 0, in_row),
         ("unknown format", unread, "convert it to JPEG; " + in_file),
     )
     splits = rows.get("split", pd.Series("", index=rows.index, dtype="str")).replace("", "train")
     judged = pd.DataFrame({"path": rows["path"], "split": splits, "size_bytes": sizes})
     judged = judged.assign(reason="", detail="")
-    # In this order: the first check that applies gives the row its one reason.
-    for reason, applies, detail in checks:
-        wrong = applies & (judged["reason"] == "")
-        judged["detail"] = judged["detail"].mask(wrong, detail)
-        judged["reason"] = judged["reason"].mask(wrong, reason)
+    for reason, wrong, detail in checks:
+        judged = drop_where(judged, wrong, reason, detail)
     return judged
 
 

@@ -74,6 +74,15 @@ def several_parents(rows: pd.DataFrame, levels: Sequence[str]) -> Iterator[tuple
             )
 
 
+def drop_where(
+    rows: pd.DataFrame, wrong: "pd.Series[bool]", reason: str, detail: "str | pd.Series[str]"
+) -> pd.DataFrame:
+    """Give wrong rows a reason and a detail, which are empty so far; another reason stays."""
+    wrong = wrong & (rows["reason"] == "")
+    reasons, details = rows["reason"].mask(wrong, reason), rows["detail"].mask(wrong, detail)
+    return rows.assign(reason=reasons, detail=details)
+
+
 def drop_unlisted(source: Path, listed: Collection[str], reason: str, detail: str) -> pd.DataFrame:
     """List the files of a source folder that its list of images lacks: path, split, reason, detail.
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from hgld.artifacts import BOX, SPACE_OF_SPLIT, columns_of, declared_table, size_of_file
@@ -34,6 +33,7 @@ from hgld.sources.open_set import describe_splits, split_classes
 from hgld.sources.tables import (
     Tables,
     drop_unlisted,
+    drop_where,
     join_repeats,
     landmarks_of,
     report_missing,
@@ -155,15 +155,13 @@ def _judge(rows: pd.DataFrame, source: Path) -> pd.DataFrame:
         for path, size, is_known in zip(rows["path"], rows["size_bytes"], known, strict=True)
     )
     sizes, faults = zip(*found, strict=True)
-    again, absent = rows.duplicated(["split", "image_id"]), np.array(sizes) < 0
+    rows = rows.assign(size_bytes=sizes, reason="", detail="")
+    again = rows.duplicated(["split", "image_id"])
     first = place.groupby([rows["split"], rows["image_id"]]).transform("first")
-    reason = pd.Series("", index=rows.index, dtype="str")
-    reason = reason.mask(absent, "not in folder").mask(again, "duplicate")
-    detail = (pd.Series(faults) + "; " + place).mask(
-        again, "again in " + place + ", first in " + first
-    )
+    rows = drop_where(rows, again, "duplicate", "again in " + place + ", first in " + first)
+    absent = pd.Series(faults) + "; " + place
+    rows = drop_where(rows, rows["size_bytes"] < 0, "not in folder", absent)
     if "copy_of" in rows:
-        copy = (rows["copy_of"].fillna("") != "") & (reason == "")
-        reason = reason.mask(copy, "is a query")
-        detail = detail.mask(copy, place + " has the bytes of " + rows["copy_of"].astype("str"))
-    return rows.assign(size_bytes=sizes, reason=reason, detail=detail.where(reason != "", ""))
+        copy = rows["copy_of"].fillna("")
+        rows = drop_where(rows, copy != "", "is a query", place + " has the bytes of " + copy)
+    return rows
