@@ -170,7 +170,10 @@ def _fetch_time(runner: Runner, to_load_bytes: int, megabytes_per_second: float 
 
 
 def print_outcome(runner: Runner, ran: int, until: str | None) -> None:
-    """Print the metrics and the path of the report, if the run reached them."""
+    """Print the metrics and the path of the report, if the run reached them.
+
+    A metric is a row and a run a column, in percent, with the deviation over its seeds.
+    """
     if ran == 0:
         which = f"All stages up to {until}" if until else "All stages"
         plain_console().print(f"{which} are fresh; nothing to do.")
@@ -178,30 +181,21 @@ def print_outcome(runner: Runner, ran: int, until: str | None) -> None:
     reached = names[: names.index(until) + 1] if until else names
     path = runner.workspace.path("evaluation")
     if "evaluate" in reached and path.exists():
-        evaluation = ARTIFACTS["evaluation"].read(path)
-        assert isinstance(evaluation, dict)
-        plain_console(stderr=False).print(_metrics_table(evaluation))
+        evaluation: Any = ARTIFACTS["evaluation"].read(path)
+        runs = evaluation["runs"]
+        table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
+        table.add_column("%")
+        for name in runs:
+            table.add_column(name, justify="right")
+        for metric in evaluation["metrics"]:
+            cells = []
+            for run in runs.values():
+                mean = run["mean"].get(metric)
+                deviates = "std" in run and mean is not None
+                spread = f" ± {percent_text(run['std'][metric])}" if deviates else ""
+                cells.append(percent_text(mean, "-") + spread)
+            table.add_row(metric, *cells)
+        plain_console(stderr=False).print(table)
     report = runner.workspace.path("report") / "report.html"
     if "report" in reached and report.exists():
         print(f"report: {report}")
-
-
-def _metrics_table(evaluation: dict[str, Any]) -> Table:
-    """Return a row a metric and a column a run, in percent, with deviation over seeds."""
-    runs = evaluation["runs"]
-    table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
-    table.add_column("%")
-    for name in runs:
-        table.add_column(name, justify="right")
-    for metric in evaluation["metrics"]:
-        cells = []
-        for run in runs.values():
-            mean = run["mean"].get(metric)
-            spread = (
-                f" ± {percent_text(run['std'][metric])}"
-                if "std" in run and mean is not None
-                else ""
-            )
-            cells.append(percent_text(mean, "-") + spread)
-        table.add_row(metric, *cells)
-    return table

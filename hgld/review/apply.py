@@ -10,7 +10,7 @@ otherwise in the meantime, both stay in force and the value is in conflict.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -94,9 +94,8 @@ def apply_sheets(
         InvalidData: all faults of all sheets, with row, column, found and expected value; or,
             unless ``sure``, moved decisions.
     """
-    also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
     earlier = present_names(taxonomy, taxonomy_edits), former_kinds(taxonomy, taxonomy_edits)
-    values = _values(clusters, decisions, hints_of(class_hints), also)
+    values = _values(clusters, decisions, class_hints, taxonomy, taxonomy_edits)
     kinds = kinds_of(taxonomy)
     sheets = [sheet for found in files.values() for sheet in found]
     wanted, bulk = _read_all(sheets, values, clusters, label_vectors, kinds, sure, *earlier)
@@ -154,8 +153,7 @@ def apply_choices(
     Raises:
         InvalidData: all faults of all choices; nothing is appended.
     """
-    also = earlier_hints(class_hints, taxonomy, taxonomy_edits)
-    values = _values(clusters, decisions, hints_of(class_hints), also)
+    values = _values(clusters, decisions, class_hints, taxonomy, taxonomy_edits)
     kinds = kinds_of(taxonomy)
     names = ["key", *EDITABLE, "base"]
     rows = []
@@ -214,14 +212,12 @@ def _read_all(
 def _values(
     clusters: pd.DataFrame,
     decisions: pd.DataFrame,
-    hints: Mapping[str, str],
-    also: Mapping[str, Collection[str]],
+    class_hints: pd.DataFrame,
+    taxonomy: pd.DataFrame,
+    taxonomy_edits: pd.DataFrame,
 ) -> dict[str, Value]:
-    """Return key -> value; including decisions without a value, since a sheet may show them.
-
-    ``also`` has class id -> parts of the evidence that count as unchanged.
-    """
-    decided = Decided(decisions)
+    """Return key -> value; including decisions without a value, since a sheet may show them."""
+    decided, also = Decided(decisions), earlier_hints(class_hints, taxonomy, taxonomy_edits)
     gone = {
         d.key: Value(
             d.key_type,
@@ -234,17 +230,14 @@ def _values(
         for d in decided.all_heads()
         for label in [d.key if d.key_type == "label" else ""]
     }
-    columns = zip(
-        key_types_of(clusters),
-        clusters["instance_of"],
-        evidence_of(clusters, hints),
-        map(decided.history, clusters["class_id"], clusters["instance_of"]),
-        map(decided.heads, clusters["class_id"], clusters["instance_of"]),
-        records(clusters),
-        strict=True,
+    evidences, here = evidence_of(clusters, hints_of(class_hints)), dict[str, Value]()
+    rows = zip(
+        value_keys(clusters), key_types_of(clusters), evidences, records(clusters), strict=True
     )
-    keyed = zip(value_keys(clusters), columns, strict=True)
-    here = {key: replace(Value(*cells), key=key, also=also.get(key, ())) for key, cells in keyed}
+    for key, key_type, evidence, row in rows:
+        found = row["class_id"], row["instance_of"]
+        made = decided.history(*found), decided.heads(*found)
+        here[key] = Value(key_type, found[1], evidence, *made, row, key, also.get(key, ()))
     # a copy from before a value had an id names it by its label
     labels = Counter(value.label for value in here.values())
     renamed = {v.label: v for v in here.values() if v.label in gone and labels[v.label] == 1}
