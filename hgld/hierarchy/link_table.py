@@ -21,6 +21,7 @@ from hgld.artifacts import (
     read_header,
     records,
     row_in_file,
+    rows_in_file,
     table_of,
 )
 from hgld.config import LinkOptions
@@ -37,19 +38,16 @@ STATEMENTS = {"wordnet": "P8814", "gbif": "P846"}  # column -> property of the i
 
 @dataclass(frozen=True)
 class Said:
-    """The answer of a row of a CSV about a class: an id, or the key of a look-up."""
+    """The answer of a row of a CSV about a class: an id, or the key of a look-up.
+
+    ``place`` names file and row.
+    """
 
     column: str
     text: str
     qid: str
     key: str
-    path: Path
-    number: int
-
-    @property
-    def place(self) -> str:
-        """File and row; the file is read for it."""
-        return f"{self.path.name} row {row_in_file(self.path, self.number)}"
+    place: str
 
 
 def read_links(path: Path, column: str) -> pd.DataFrame:
@@ -100,19 +98,21 @@ def read_said(
     for name in known:
         names_of[_spelled(name)].append(name)
     for path, rows in tables.items():
+        numbers = rows_in_file(path, max(rows.index, default=-1) + 1)
         for number, row in zip(rows.index, records(rows), strict=True):
+            place = f"{path.name} row {numbers[number]}"
             column, qid = next((name for name in ITEM_IDS if row[name]), ""), _qid_of(row["qid"])
             key = "" if qid or not column else _key_of(column, row[column], options)
-            found = Said(column, row[column] if column else "", qid, key, path, number)
+            found = Said(column, row[column] if column else "", qid, key, place)
             if not row["name"]:
-                faults.append(f"{found.place}: no name; write the name of a class")
+                faults.append(f"{place}: no name; write the name of a class")
             elif fault := _fault_of(qid):
-                faults.append(f"{found.place}: {row['name']}: {fault}")
+                faults.append(f"{place}: {row['name']}: {fault}")
             elif column == "wordnet" and not re.fullmatch(r"\d{8}-[nvars]", found.text):
                 is_net = re.fullmatch(r"n\d{8}", found.text)
                 what = "has the form of ImageNet's, of WordNet 3.0" if is_net else "is none"
                 faults.append(
-                    f"{found.place}: {row['name']}: wordnet {found.text!r} {what}; expected a "
+                    f"{place}: {row['name']}: wordnet {found.text!r} {what}; expected a "
                     "synset of WordNet 3.1, such as 02086723-n"
                 )
             meant = names_of.get(_spelled(row["name"]), ())
@@ -123,7 +123,7 @@ def read_said(
                     said.pop(name, None)
         others = rows.loc[~rows["name"].map(_spelled).isin(list(names_of)), "name"]
         if len(others):
-            first = f"'{others.iloc[0]}' in row {row_in_file(path, others.index[0])}"
+            first = f"'{others.iloc[0]}' in row {numbers[others.index[0]]}"
             name = part_text(len(others), len(rows), "row", "name")
             say(f"{path.name}: {name} no class, first {first}")
     if faults:
