@@ -219,7 +219,7 @@ def test_an_export_that_is_refused_after_planning_leaves_its_shards_usable(
     assert run().ran == []
     if not at_url:
         with_seed = runner_of(pipeline, Notes(), setting)
-        (found,) = [one for stage, one in with_seed.judge_all() if stage.name == "export"]
+        found = judge(with_seed.stage("export"), with_seed.lock)
         refused, seed = found.reasons
         assert refused.startswith("failed: ") and says in refused
         assert seed == "export.seed: 0 -> 7"
@@ -307,7 +307,7 @@ def test_a_file_that_changes_while_its_stage_runs_makes_the_stage_stale(pipeline
     runner = Meanwhile(workspace, "2026-01-01", Notes())
     runner.changes = {"collect": excluded, "export": removals}
     runner.run("export")
-    states = {stage.name: now.state for stage, now in runner.judge_all()}
+    states = {stage.name: judge(stage, runner.lock).state for stage in runner.stages}
     assert [states[name] for name in ("collect", "label", "export")] == ["stale", "fresh", "stale"]
 
 

@@ -24,7 +24,7 @@ def print_status(runner: Runner, as_json: bool) -> None:
     """Print the state of every stage, and why."""
     running = read_running(runner.workspace.work)
     rows: dict[str, tuple[str, list[str]]] = {}
-    for stage, now in foresee(runner.judge_all()):
+    for stage, now in foresee(runner.stages, runner.lock):
         state, reasons = str(now.state), [*now.reasons]
         # in the lock, a stage that another process runs looks like a stopped one
         if running is not None and stage.name == running.stage:

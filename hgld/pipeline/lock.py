@@ -320,10 +320,11 @@ def judge(stage: Stage, lock: Lock) -> Freshness:
     return Freshness("stale" if reasons else "fresh", tuple(reasons), edited)
 
 
-def foresee(judged: Iterable[tuple[Stage, Freshness]]) -> Iterator[tuple[Stage, Freshness]]:
+def foresee(stages: Iterable[Stage], lock: Lock) -> Iterator[tuple[Stage, Freshness]]:
     """Yield the states that a run would find, given changed folders and stale earlier stages."""
     remade: set[str] = set()
-    for stage, now in judged:
+    for stage in stages:
+        now = judge(stage, lock)
         again = [ARTIFACTS[name] for name in set(stage.reads) & remade]
         waits = sorted(artifact.file for artifact in again)
         tables = {name: ARTIFACTS[name] for name in now.edited}

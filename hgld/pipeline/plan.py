@@ -58,7 +58,7 @@ def plan(runner: Runner, until: str | None = None) -> Plan:
     """Return the plan of a run up to a stage (None: to the end) without executing it."""
     pipeline, source = runner.workspace.pipeline, runner.workspace.source
     last = runner.stages.index(runner.stage(until)) if until else len(runner.stages)
-    stages = list(foresee(runner.judge_all()))[: last + 1]
+    stages = list(foresee(runner.stages, runner.lock))[: last + 1]
     runs = {stage.name for stage, now in stages if now.state != "fresh"}
     images = None
     with suppress(OSError, ValueError):  # missing, or damaged: a run makes it again

@@ -176,7 +176,7 @@ class Runner:
             stage = self.stage(name)
             stale = [
                 f"{maker.name} is stale ({some_of(now.reasons, SHOWN, '; ')})"
-                for maker, now in foresee(self.judge_all())
+                for maker, now in foresee(self.stages, self.lock)
                 if set(stage.reads) & set(maker.writes) and not self.lock.is_unfinished(maker)
                 if now.state == "stale" and not now.edited  # changed outputs are refused
             ]
@@ -209,10 +209,6 @@ class Runner:
             + ", ".join(names)
             + nearest(name, names)
         )
-
-    def judge_all(self) -> list[tuple[Stage, Freshness]]:
-        """Return the current state of every stage."""
-        return [(stage, judge(stage, self.lock)) for stage in self.stages]
 
     def _clear_half_written(self) -> None:
         """Remove temporary files of a killed run, only in folders that hgld writes."""

@@ -125,7 +125,7 @@ def render_page(
         "blind": bool(blind_file),
         "model": None,
         "file": blind_file or "review.csv",
-        **sheet_facts(csv_text(sheet, bool(blind_file))),
+        **sheet_facts(sheet, None if blind_file else "review"),
         "clusters": {} if blind_file else _cluster_facts(cluster_summary),
         "taxonomy": taxonomy_facts(taxonomy),
         "above": list(levels[:-1]),
@@ -162,16 +162,14 @@ def _series(title: str, name: str) -> str:
     return sha256(f"{title}\n{name}".encode()).hexdigest()[:16]
 
 
-def csv_text(sheet: pd.DataFrame, blind: bool = False, name: str = "review") -> str:
-    """Return the sheet, an artifact of that name unless it is blind, as the text of its file."""
-    artifact = declared_table(name)
-    table = sheet if blind else artifact.check(sheet, Path(artifact.file))
-    text: str = table.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
-    return text
+def sheet_facts(sheet: pd.DataFrame, name: str | None) -> dict[str, Any]:
+    """Return hash, columns, cells, and unescaped cells of the file of a sheet.
 
-
-def sheet_facts(text: str) -> dict[str, Any]:
-    """Return hash, columns, cells, and unescaped cells of the text of a CSV."""
+    ``name`` is that of its artifact; None: a blind copy, which is none.
+    """
+    if name is not None:
+        sheet = declared_table(name).check(sheet, Path(declared_table(name).file))
+    text: str = sheet.to_csv(index=False, lineterminator="\r\n", quoting=csv.QUOTE_MINIMAL)
     columns, *rows = csv.reader(io.StringIO(text, newline=""))
     plain = {
         str(i): {
@@ -328,7 +326,7 @@ def render_links(
         "series": _series(title, name),
         "command": command,
         "file": "link_review.csv",
-        **sheet_facts(csv_text(sheet, name="link_review")),
+        **sheet_facts(sheet, "link_review"),
     }
     names, columns = cells_in(facts, "name"), ("candidates", "photo_scores")
     texts = zip(*(cells_in(facts, column) for column in columns), strict=True)
