@@ -18,6 +18,7 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, ID_SPACES, ITEM_IDS, records, row_in_file
 from hgld.errors import UsageError
 from hgld.hierarchy.decisions import Decided, Decision
+from hgld.hierarchy.kinds import classes_above
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 from hgld.words import count_text, folded_name, nearest, share_text, single_blanks, some_of
 
@@ -261,8 +262,10 @@ def _labelled(of: Mapping[str, Sequence[Row]], split: str) -> Iterator[Step]:
         text = " > ".join(path.values())
         for origin in lineage:  # by what it was decided, and how sure two annotators were of it
             share = origin["agreement"]
-            text += f", by {origin['decided_by']}"
-            if share:
+            built = [*classes_above(origin["kind"]), origin["supercategory"]]
+            edited = [*path.values()][:-1] != built
+            text += f", by {'an edit of hierarchy.csv' if edited else origin['decided_by']}"
+            if share and not edited:
                 text += f"\ntwo annotators agree on {share_text(float(share))} of its values"
         yield Step("path", text, {"path": path})
     for row in of.get("label_dropped", ()):

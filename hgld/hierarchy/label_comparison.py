@@ -17,7 +17,13 @@ import pandas as pd
 from hgld.artifacts import ARTIFACTS, BY_LANDMARK, ID_SPACES, SPACE_OF_SPLIT, declared_table
 from hgld.config import LEVEL_NAMES
 from hgld.errors import InvalidData, UsageError
-from hgld.hierarchy.label_file import LabelFile, files_of_paths, read_label_file
+from hgld.hierarchy.label_file import (
+    LabelFile,
+    classes_of,
+    files_of_paths,
+    labels_now,
+    read_label_file,
+)
 from hgld.hierarchy.scrape.titles import as_stored, title_of_url
 
 CHANGES = ("same", "moved", "lost", "added")
@@ -121,10 +127,14 @@ def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
         said = [name for name in ID_SPACES if name in path.name.casefold()]
         return {split or (said[0] if len(said) == 1 else ""): file}
     paths = path / ARTIFACTS["hierarchy"].file
-    if paths.is_file() and (deep := files_of_paths(declared_table("hierarchy").read(paths), paths)):
+    hierarchy = declared_table("hierarchy").read(paths) if paths.is_file() else None
+    if hierarchy is not None and (deep := files_of_paths(hierarchy, paths)):
         return {name: file for name, file in deep.items() if split in ("", name)}
     there = {name: path / file for name, file in FILES.items() if (path / file).is_file()}
     found = {name: read_label_file(file) for name, file in there.items() if split in ("", name)}
+    if hierarchy is not None:
+        now = labels_now(classes_of(hierarchy), {name: file.labels for name, file in found.items()})
+        found = {name: replace(file, labels=now[name]) for name, file in found.items()}
     classes = path / "labels.csv"  # of a release
     if not found and classes.is_file():
         return read_labels(classes, split)

@@ -269,6 +269,35 @@ def read_published(
     return train, index, hierarchy, pd.concat(dropped)
 
 
+def classes_of(hierarchy: pd.DataFrame) -> pd.DataFrame:
+    """Return kind and supercategory of each landmark, by split and id: ``hierarchy_of`` back."""
+    paths = [list(json.loads(text).values()) for text in hierarchy["path"]]
+    kinds = [KIND_SEPARATOR.join(above) for *above, _, _ in paths]
+    groups = [group for *_, group, _ in paths]
+    keys = pd.MultiIndex.from_frame(hierarchy[BY_LANDMARK])
+    return pd.DataFrame({"kind": kinds, "supercategory": groups}, keys, dtype="str")
+
+
+def labels_now(
+    classes: pd.DataFrame, labels: Mapping[str, pd.DataFrame]
+) -> dict[str, pd.DataFrame]:
+    """Return split -> published columns with the classes of the hierarchy, which may be edited.
+
+    Args:
+        classes: of ``classes_of``.
+        labels: split -> the columns as label made them.
+    """
+    found = {}
+    for split, rows in labels.items():
+        keys = pd.MultiIndex.from_product([[split], rows["landmark_id"]])
+        own = classes.reindex(keys, fill_value="")
+        found[split] = rows.assign(
+            hierarchical_label=own["supercategory"].to_numpy(),
+            natural_or_human_made=own["kind"].to_numpy(),
+        )
+    return found
+
+
 def refuse_edit(_: pd.DataFrame) -> None:
     """Refuse an edit of ``train_labels`` or ``index_labels``, which no stage but publish reads.
 

@@ -23,8 +23,9 @@ from hgld.artifacts import (
     hash_file,
 )
 from hgld.artifacts.cells import guard_formulas
-from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, PublishOptions, StageContext
+from hgld.config import LEVEL_NAMES, PublishOptions, StageContext
 from hgld.errors import InvalidData
+from hgld.hierarchy.label_file import classes_of, labels_now
 from hgld.publish.card import draw_pictures, write_card
 from hgld.publish.content import (
     Photos,
@@ -86,8 +87,8 @@ def write_release(
     Raises:
         InvalidData: the shards have no ``attribution.csv``, or hold an image that was to go.
     """
-    classes_now = _classes_of(hierarchy)
-    labels = _labels_now(classes_now, train_labels, index_labels)
+    classes_now = classes_of(hierarchy)
+    labels = labels_now(classes_now, {"train": train_labels, "index": index_labels})
     tables = {
         **{f"{space}_labels": rows for space, rows in labels.items()},
         "lineage": _lineage_now(classes_now, lineage),
@@ -117,7 +118,8 @@ def release_published(
     out: Path,
 ) -> None:
     """Release labels that were published before, as this run used them (see ``write_release``)."""
-    labels = _labels_now(_classes_of(hierarchy), train_labels, index_labels)
+    given = {"train": train_labels, "index": index_labels}
+    labels = labels_now(classes_of(hierarchy), given)
     tables = {f"{space}_labels": rows for space, rows in labels.items()}
     sheets = _sheets(tables)
     classes = classes_of_labels(labels)
@@ -197,37 +199,12 @@ def release_reviewed(
     Raises:
         InvalidData: no class has a label.
     """
-    lineage = _lineage_now(_classes_of(hierarchy), lineage)
+    lineage = _lineage_now(classes_of(hierarchy), lineage)
     judged = {"lineage": lineage, "taxonomy": taxonomy, "decisions": decisions}
     judged |= _filled(linking)
     given: dict[str, Any] = {"options": options, "context": context, "out": out}
     given |= {"removals": removals, "judged": judged, "agreement": agreement}
     release_folder(hierarchy, label_dropped, images, *photos, **given)
-
-
-def _classes_of(hierarchy: pd.DataFrame) -> pd.DataFrame:
-    """Return kind and supercategory of each landmark, by split and id."""
-    found = number_classes(hierarchy)
-    names = found.landmarks.set_index(BY_LANDMARK)
-    paths = names[[f"name_{k}" for k in range(1, len(found.levels))]].to_numpy().tolist()
-    kinds = [KIND_SEPARATOR.join(above) for *above, _ in paths]
-    groups = [group for *_, group in paths]
-    return pd.DataFrame({"kind": kinds, "supercategory": groups}, names.index)
-
-
-def _labels_now(
-    classes: pd.DataFrame, train_labels: pd.DataFrame, index_labels: pd.DataFrame
-) -> dict[str, pd.DataFrame]:
-    """Return the published columns of each id space with the classes of the hierarchy."""
-    labels = {"train": train_labels, "index": index_labels}
-    for space, rows in labels.items():
-        keys = pd.MultiIndex.from_product([[space], rows["landmark_id"]])
-        own = classes.reindex(keys, fill_value="")
-        labels[space] = rows.assign(
-            hierarchical_label=own["supercategory"].to_numpy(),
-            natural_or_human_made=own["kind"].to_numpy(),
-        )
-    return labels
 
 
 def _lineage_now(classes: pd.DataFrame, lineage: pd.DataFrame) -> pd.DataFrame:

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hgld.artifacts import ARTIFACTS, Table
+from hgld.artifacts import ARTIFACTS, BY_LANDMARK, Table, declared_table
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.label_comparison import LabelComparison, compare_labels, read_labels
+from hgld.hierarchy.label_file import hierarchy_of
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made\n"
 CUT = "landmark_id,hierarchical_label,natural_or_human_made\n"
@@ -83,6 +84,20 @@ def test_a_work_folder_holds_both_splits_and_a_file_one(tmp_path: Path) -> None:
     other = save(tmp_path / "x.csv", {1: "church"})
     found = compare_labels(folder, read_labels(other, "index"))
     assert found.landmarks["split"].tolist() == ["index"]
+
+
+def test_a_work_folder_is_compared_with_the_edits_of_its_hierarchy(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for folder in (a, b):
+        save(folder / "train_label_to_hierarchical.csv", {1: "lake", 2: "lake"})
+    rows = [("train", 1, "natural", "lake"), ("train", 2, "natural", "river")]
+    edited = hierarchy_of(pd.DataFrame(rows, columns=[*BY_LANDMARK, "kind", "supercategory"]))
+    declared_table("hierarchy").write(edited, b / "hierarchy.csv")
+    found = compare_labels(read_labels(a), read_labels(b)).landmarks
+    assert found[["landmark_id", "label_a", "label_b", "change"]].values.tolist() == [
+        [1, "lake", "lake", "same"],
+        [2, "lake", "river", "moved"],
+    ]
 
 
 def test_a_file_of_no_known_split_is_compared_with_one_other(tmp_path: Path) -> None:

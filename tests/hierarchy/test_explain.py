@@ -177,6 +177,14 @@ def test_labels_that_are_older_than_the_decisions_are_told() -> None:
     assert texts(steps(decisions=later))["but"].startswith("the labels are older")
 
 
+def test_a_path_that_a_person_edited_is_not_told_as_decided() -> None:
+    path = json.dumps({"kind": "natural", "supercategory": "lake", "landmark": "train:7"})
+    edited = table("hierarchy", ("train", 7, path))
+    assert texts(steps(hierarchy=edited))["path"] == (
+        "natural > lake > train:7, by an edit of hierarchy.csv"
+    )
+
+
 def test_a_published_label_is_told_with_its_value() -> None:
     found = explain(
         find_landmark(LANDMARKS, "index:7"),
