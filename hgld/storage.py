@@ -357,8 +357,13 @@ class _Web:
     def ls(self, url: str, detail: bool) -> list[dict[str, Any]]:
         raise FileNotFoundError(url)  # a web server lists no folder for programs
 
-    def open(self, url: str) -> BinaryIO:
-        return cast(BinaryIO, self._answer(url))
+    def open(self, url: str, start: int = 0, end: int | None = None) -> BinaryIO:
+        span = {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        answer = self._answer(url, span if start or end is not None else None)
+        if answer.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, from its start
+            for at in range(0, start, LARGE):
+                answer.read(min(LARGE, start - at))
+        return cast(BinaryIO, answer)
 
     def info(self, url: str) -> dict[str, Any]:
         with self._answer(url, method="HEAD") as answer:
@@ -369,11 +374,8 @@ class _Web:
     def cat_file(self, url: str, start: int, end: int | None = None) -> bytes:
         if end is None:
             return self.open(url).read()
-        with self._answer(url, {"Range": f"bytes={start}-{end - 1}"}) as answer:
-            if answer.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, from its start
-                for at in range(0, start, LARGE):
-                    answer.read(min(LARGE, start - at))
-            data: bytes = answer.read(end - start)
+        with self.open(url, start, end) as answer:
+            data = answer.read(end - start)
             if len(data) < end - start:
                 require_end(answer)
             return data
@@ -431,13 +433,20 @@ def _fresh(files: Any) -> Any:
     return files
 
 
-def open_location(location: str) -> BinaryIO:
+def open_location(location: str, start: int = 0) -> BinaryIO:
     """Open a path or URL for reading from front to back.
+
+    Args:
+        location: of the file.
+        start: first byte to read, if the file is at a web server.
 
     Raises:
         InvalidData: the file does not exist.
         HgldError: it cannot be opened.
     """
+    if is_web(location):
+        web: BinaryIO = RemoteFolder(location)._call("", lambda files, url: files.open(url, start))
+        return web
     try:
         if is_url(location):
             files, path = _connect(location)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from stat import S_ISREG
+from time import sleep
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 from zlib import crc32
@@ -21,7 +22,15 @@ from hgld.errors import DamagedImage, HgldError, InvalidData, Resumable
 from hgld.images import Undecodable, decode_rgb
 from hgld.shards.location import tar_folder
 from hgld.shards.schema import IMAGE_CRC32
-from hgld.storage import RemoteFolder, as_folder, is_web, join_location, open_location, require_end
+from hgld.storage import (
+    WAITS_S,
+    RemoteFolder,
+    as_folder,
+    is_web,
+    join_location,
+    open_location,
+    require_end,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +191,10 @@ os.register_at_fork(after_in_child=_forget_handles)
 
 
 class SequentialFile:
-    """A file that is read forwards only."""
+    """A file that is read forwards only.
+
+    If the answer of a web server breaks off, the rest of it is requested.
+    """
 
     def __init__(self, location: str) -> None:
         self.location = location
@@ -202,21 +214,29 @@ class SequentialFile:
         return self._read(size, offset, size)
 
     def _read(self, count: int, offset: int, size: int) -> bytes:
-        try:
-            data = self._file.read(count)
-            self._place += len(data)
-            if len(data) < count:
-                require_end(self._file)
-        except (OSError, HTTPException) as error:
-            fault = f"{self.location}: reading failed at byte {self._place} ({error})"
-            if is_web(self.location):
-                raise Resumable(f"{fault}; the same command resumes later") from None
-            raise HgldError(fault) from None
-        if len(data) < count:
-            raise InvalidData(
-                f"{self.location}: ends at byte {self._place}, but its index has {size} bytes "
-                f"of an image at {offset}; the shard is truncated, get it again"
-            )
+        data, waits = b"", iter(WAITS_S)
+        while len(data) < count:
+            try:
+                more = self._file.read(count - len(data))
+                if not more:
+                    require_end(self._file)
+            except (OSError, HTTPException) as error:
+                fault = f"{self.location}: reading failed at byte {self._place} ({error})"
+                if not is_web(self.location):
+                    raise HgldError(fault) from None
+                if (wait := next(waits, None)) is None:
+                    raise Resumable(f"{fault}; the same command resumes later") from None
+                sleep(wait)
+                self._file.close()
+                self._file = open_location(self.location, self._place)
+                continue
+            if not more:
+                raise InvalidData(
+                    f"{self.location}: ends at byte {self._place}, but its index has {size} bytes "
+                    f"of an image at {offset}; the shard is truncated, get it again"
+                )
+            data += more
+            self._place += len(more)
         return data
 
     def close(self) -> None:

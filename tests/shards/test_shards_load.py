@@ -389,7 +389,9 @@ def test_a_place_that_cannot_be_read_is_one_line(
         first_batch(folder, rows, reader="stream")
 
 
-def test_an_answer_that_breaks_off_is_asked_for_again(tmp_path: Path) -> None:
+def test_an_answer_that_breaks_off_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = bytes(range(256)) * 20
     (tmp_path / "a.tar").write_bytes(data)
     with serving(tmp_path, _Cutting) as url:
@@ -399,12 +401,17 @@ def test_an_answer_that_breaks_off_is_asked_for_again(tmp_path: Path) -> None:
         _Cutting.cuts = 1
         folder.download("a.tar", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == data
-        _Cutting.cuts = 1
+        _Cutting.cuts = 2
+        with closing(SequentialFile(f"{url}/a.tar")) as file:
+            assert file.take(3000, 2000) == data[3000:5000]
+        monkeypatch.setattr("hgld.shards.files.WAITS_S", (0.01,))
+        _Cutting.cuts = 9
         with (
             closing(SequentialFile(f"{url}/a.tar")) as file,
             pytest.raises(Resumable, match="at byte 2560"),
         ):
             file.take(0, 5000)
+        _Cutting.cuts = 0
 
 
 def test_names_with_blanks_and_letters_beyond_ascii_are_read_anywhere(tmp_path: Path) -> None:
