@@ -212,9 +212,13 @@ def require_file(path: Path) -> None:
     with suppress(OSError):  # missing, or deleted now; the reader or writer reports the rest
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise InvalidData(f"{path}: a folder stands where a file belongs; move it away")
+            raise InvalidData(
+                f"{path}: a folder stands where a file belongs; move it away, or name a file"
+            )
         if not stat.S_ISREG(mode):
-            raise InvalidData(f"{path}: a pipe or a device, where a file belongs; move it away")
+            raise InvalidData(
+                f"{path}: a pipe or a device, where a file belongs; move it away, or name a file"
+            )
 
 
 def require_folder(path: Path, *own: str) -> None:

@@ -360,7 +360,7 @@ def check(
 
     is_pipeline = target.suffix == ".toml"
     path = load_pipeline(target, ()).labels / "decisions.csv" if is_pipeline else target
-    beside = path.with_name("taxonomy.csv")
+    beside = path.parent / "taxonomy.csv"
     decisions, taxonomy = (
         declared_table("decisions").read(path),
         declared_table("taxonomy").read(beside),

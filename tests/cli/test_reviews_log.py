@@ -244,6 +244,7 @@ def test_faults_of_decisions_are_printed_as_json(tmp_path: Path) -> None:
     assert found == {"file": str(path), "rows": 3}
     assert fault["row"] == 5 and fault["fault"].startswith("'inn' is in conflict: ")
     assert f"row 5: {fault['fault']}" in said.err
+    assert tool("check", "/", code=3).said.startswith("hgld: /: a folder")
     path.write_text(f"{head}inn,{row}pub,{row}")
     assert json.loads(tool("check", path, "--json").out) == {
         "file": str(path),
