@@ -40,7 +40,7 @@ def main(folder, state=None, steps=6, save=None):
     accelerator.register_for_checkpointing(loader)
     if state:
         accelerator.load_state(state)
-    criterion, losses = HiMulCon(num_levels=3), []
+    criterion, losses = HiMulCon(num_levels=rows.filter(like="level_").shape[1]), []
     while len(losses) < steps:
         for images, labels, _ in loader:
             loss = criterion(model(images.to(accelerator.device)), labels.to(accelerator.device))

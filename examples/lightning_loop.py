@@ -31,7 +31,7 @@ class Model(lightning.LightningModule):
         return ImageLoader(*self.images, batch_size=64, **process)
 
     def training_step(self, batch):
-        loss = HiMulCon(num_levels=3)(self.net(batch[0]), batch[1])
+        loss = HiMulCon(num_levels=batch[1].shape[1])(self.net(batch[0]), batch[1])
         self.losses.append(loss.item())
         return loss
 

@@ -24,9 +24,9 @@ def to_input(image):
 
 
 class RetrievalTrainer(Trainer):
-    def __init__(self, loader, **options):
+    def __init__(self, loader, criterion, **options):
         super().__init__(**options)
-        self.loader, self.criterion, self.losses = loader, HiMulCon(num_levels=3), []
+        self.loader, self.criterion, self.losses = loader, criterion, []
 
     def get_train_dataloader(self):
         return self.loader
@@ -48,7 +48,8 @@ def main(folder, steps=6):
     )  # fmt: skip
     process = {"rank": arguments.process_index, "world_size": arguments.world_size}
     loader = BatchLoader(folder, rows, to_input, BatchOptions(2, 2), seed=0, **process)
-    trainer = RetrievalTrainer(loader, model=model, args=arguments)
+    criterion = HiMulCon(num_levels=rows.filter(like="level_").shape[1])
+    trainer = RetrievalTrainer(loader, criterion, model=model, args=arguments)
     trainer.train()
     return trainer.losses
 

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 from hgld.errors import UsageError
 from hgld.ranking.losses import HiMulCon
 from hgld.ranking.torchmetrics import MutualRetrieval
-from hgld.shards import BatchLoader, BatchOptions, ImageLoader, read_index
+from hgld.shards import BatchLoader, BatchOptions, ImageLoader, index_shards, read_index
 from tests.made_shards import make_shards
 from tests.warm import hgld, python
 
@@ -66,6 +67,16 @@ def test_an_example_trains_as_a_plain_loop_does(name, folder, expected, tmp_path
     printed = [line.split() for line in found.stdout.splitlines()[-STEPS:]]
     assert [float(loss) for _, loss in printed] == pytest.approx(expected)
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", [path.stem for path in EXAMPLES])
+def test_an_example_trains_on_shards_of_other_levels(name, folder, tmp_path: Path) -> None:
+    for tar in folder.glob("train-*.tar"):
+        shutil.copy(tar, tmp_path)
+    index_shards(tmp_path, ["kind", "landmark_id"])
+    found = main(name, tmp_path, steps=2)
+    losses = found[0].losses if name == "lightning_loop" else found
+    assert len(losses) == 2
 
 
 def test_two_processes_of_an_example_share_the_batches_of_one(folder: Path, tmp_path: Path) -> None:
