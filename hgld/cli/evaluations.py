@@ -633,7 +633,10 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     yield from wrap(f"{_shared(found)}; {only}", 79)
     head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"
     head += f"{'p':>8}" * (found.seeds > 1)
-    yield f"\n{'metric':<{METRIC}}{head}"
+    # beside p, names have less room, so that the usual ones fit 80 columns
+    own = (columns_of(row.metric) + 1 for row in found.differences)
+    room = max([METRIC - 8 * (found.seeds > 1), *own])
+    yield f"\n{'metric':<{room}}{head}"
     for row in found.differences:
         ends = f"{100 * row.low:+z.1f} to {100 * row.high:+z.1f}" + " *" * row.is_sure
         interval = "-" if math.isnan(row.low) else ends
@@ -641,7 +644,7 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{gain:>8}"
         counts = f"{row.gained:,}/{row.lost:,}"
         p = "" if row.p is None else f"{'-' if math.isnan(row.p) else format(row.p, '.2g'):>8}"
-        yield f"{row.metric:<{METRIC}}{numbers}  {interval:<18}{counts:>13}{p}"
+        yield f"{padded(row.metric, room)}{numbers}  {interval:<18}{counts:>13}{p}"
     over = f" and {found.seeds} seeds" if found.seeds > 1 else ""
     yield f"95 % intervals over {found.drawn}{over}; * leaves out 0"
     if found.seeds > 1:

@@ -207,6 +207,9 @@ def test_the_seeds_are_tested_in_pairs(tmp_path: Path) -> None:
     shown = found.tables("A", "B")["metrics"].iloc[0]
     assert (shown["t"], shown["p"]) == ("+1.15", "0.37")
     assert found.facts()["differences"][0]["p"] == row.p
+    longer = replace(row, metric="mAP@100:species")
+    lines = list(_describe(replace(found, differences=(row, longer)), 5))
+    assert max(map(len, "\n".join(lines).splitlines())) <= 80
 
 
 def test_a_query_with_the_same_values_in_other_seeds_is_neither_better_nor_worse(
