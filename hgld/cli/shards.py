@@ -129,9 +129,9 @@ def index(
     The tars are read only; the index and other files are written beside them. With --hierarchy, a
     sample whose JSON lacks the key has the class of its .cls member.
     """
-    from hgld.shards import index_shards
-
     with progress():
+        from hgld.shards import index_shards  # here, as kernels may have a note when they load
+
         rows = index_shards(
             folder,
             level or (),
@@ -168,7 +168,6 @@ def copy(
     """
     from hgld import shards
     from hgld.shards.location import tar_folder
-    from hgld.shards.webdataset import write_shards
     from hgld.storage import join_location, masked
 
     there = shards.list_shards(folder)
@@ -178,6 +177,8 @@ def copy(
         raise UsageError(f"--split {split}: {folder} has no such shards; it has {names}")
     place = tar_folder(folder)
     with progress():
+        from hgld.shards.webdataset import write_shards  # here, as in index
+
         read = [join_location(place, file) for file in own["file"]]
         written = write_shards(read, url, pipe=pipe, start=start, hashes=[*own["sha256"]])
     typer.echo(f"{count_text(len(written), 'shard')} copied, the last to {masked(written[-1])}")

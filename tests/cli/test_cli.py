@@ -42,6 +42,16 @@ def in_a_process(*arguments: str, stdout: int = subprocess.PIPE, **environment: 
     )
 
 
+@pytest.mark.parametrize("words", [("index",), ("copy", "copy-%d.tar")])
+def test_kernels_that_no_folder_keeps_are_a_note(words: tuple[str, ...], tmp_path: Path) -> None:
+    nowhere = {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    nowhere["NUMBA_CACHE_DIR"] = "/dev/null/kernels"
+    done = in_a_process("shards", words[0], str(tmp_path), *words[1:], **nowhere)
+    *notes, error = done.stderr.splitlines()
+    assert all(line.lstrip().startswith("note: ") for line in notes)
+    assert error.startswith(f"hgld: {tmp_path}")
+
+
 def run_small(pipeline: Path, *options: str) -> list[str]:
     """The arguments that run the README's example with a small backbone, offline."""
     small = ("train.backbone=offline:efficientnet-lite0", "train.image_size=32")
