@@ -55,6 +55,7 @@ from hgld.shards.stream import reads_per_byte, stream_batches
 from hgld.stopping import handled, held_back, ignore_requests
 from hgld.storage import RemoteFolder, as_folder, read_ahead
 from hgld.tasks import say_or_warn
+from hgld.words import some_of
 
 Reader = Literal["indexed", "stream"]
 Filled = tuple[Any, np.ndarray, GlobalBatch, set[int]]  # first the images, or their ring's slot
@@ -152,6 +153,12 @@ class BatchLoader(IterableDataset[Batch]):
         manifest_sha256 = _hash_manifest(folder)
         if not isinstance(rows, ImageTable):
             require_columns(rows, ["level_1", "run"])
+            splits = [*rows["split"].unique()] if "split" in rows else []
+            if "train" in splits and len(splits) > 1:
+                say_or_warn(
+                    f"the images to train on are of the splits {some_of(splits, 3)}; "
+                    "rows.query(\"split == 'train'\") leaves out those of the evaluation"
+                )
             rows = ImageTable.of_rows(rows)  # once: the reader and the plan share its columns
         self._images = ShardImages(folder, rows, transform, cache_gb=cache_gb)
         self.plan = BatchPlan(

@@ -304,6 +304,14 @@ def test_the_index_is_read_from_a_web_server_too(shards: Path, url: str) -> None
         read_index(f"{url}/nowhere")
 
 
+def test_rows_of_the_evaluation_among_those_that_train_are_said(
+    shards: Path, rows: pd.DataFrame
+) -> None:
+    others = rows.assign(split=["index", *["train"] * (len(rows) - 1)])
+    with pytest.warns(UserWarning, match=r"of the splits index, train; rows\.query"):
+        BatchLoader(shards, others, noisy, BatchOptions(2, 2), seed=0)
+
+
 def test_groups_that_leave_most_batches_out_are_said_once(shards: Path, rows: pd.DataFrame) -> None:
     size = rows.groupby("level_3").size()
     rare = rows["level_3"] == size[size >= 2].idxmin()
