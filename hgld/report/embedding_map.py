@@ -26,6 +26,10 @@ from hgld.report.rendering import jpeg_bytes, render_page
 from hgld.tasks import say, track
 
 PAGE, TABLE = "map.html", "map.parquet"
+COLUMNS = {  # of the table beside the levels
+    *("image_id", "split", "name", "projection_x", "projection_y"),
+    *("embedding", "neighbors", "image"),
+}
 MOST_POINTS = 20_000
 PICTURED = 3_000  # images up to which the page shows thumbnails: 6 MB; beyond, names only
 THUMBNAIL = 96  # pixels of the longer side
@@ -60,9 +64,10 @@ def write_map(
 ) -> tuple[Path, Path]:
     """Write a folder with the page ``map.html`` and the table ``map.parquet``.
 
-    The table has the columns image_id, split, name, a text column for each level, projection_x,
-    projection_y, embedding (a list of floats), neighbors (ids: rows of the table, distances: 1 -
-    cosine) and image (bytes of a JPEG of 96 pixels), which embedding-atlas and FiftyOne read.
+    The table has the columns image_id, split, name, a text column for each level (one of the name
+    of another column gets a ``_``), projection_x, projection_y, embedding (a list of floats),
+    neighbors (ids: rows of the table, distances: 1 - cosine) and image (bytes of a JPEG of 96
+    pixels), which embedding-atlas and FiftyOne read.
 
     Args:
         out: a new folder, or that of an earlier map, which is replaced.
@@ -91,12 +96,13 @@ def write_map(
         found += [(side.images, str(side.ids[row])) for row in rows]
     vectors = np.concatenate(parts)
     paths = [images.path(name) for images, name in found]
+    columns = [level + "_" * (level in COLUMNS) for level in levels]
     table = pd.DataFrame(
         {
             "image_id": [name for _, name in found],
             "split": [str(images.rows["split"][name]) for images, name in found],
             "name": [images.named_path(name)[-1] for images, name in found],
-            **{level: [path[k] for path in paths] for k, level in enumerate(levels)},
+            **{column: [path[k] for path in paths] for k, column in enumerate(columns)},
         }
     )
     if len(vectors) > QUICK:
@@ -110,7 +116,7 @@ def write_map(
     ]
     with atomic_folder(out) as folder:
         _write_table(folder / TABLE, table, vectors, pictures)
-        data = _page_data(table, levels, pictures if len(table) <= PICTURED else [])
+        data = _page_data(table, columns, pictures if len(table) <= PICTURED else [])
         total = f"{len(found):,}" + f" of {len(keys):,}" * (len(found) < len(keys))
         page = render_page(PAGE, title=title, total=total, data=data)
         (folder / PAGE).write_text(page, encoding="utf-8")

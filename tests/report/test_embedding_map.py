@@ -61,6 +61,14 @@ def test_the_table_has_the_columns_that_other_tools_read(run: MadeRun) -> None:
     assert table["supercategory"].to_pylist()[-1] == "lake"
 
 
+def test_a_level_with_the_name_of_another_column_has_a_column_of_its_own(run: MadeRun) -> None:
+    levels = ["name", *LEVELS[1:]]
+    page, path = write_map(run.folder / "map", [side(run)], levels, title="good")
+    table = pq.read_table(path)
+    assert [table[name].to_pylist()[-1] for name in ("name", "name_")] == ["Landmark 5", "natural"]
+    assert '"Landmark 5"' in page.read_text("utf-8")
+
+
 def example_of_fiftyone() -> str:
     text = Path("docs/evaluate.md").read_text("utf-8")
     code = re.search(r"```py\n(import fiftyone.*?)```", text, re.S)
