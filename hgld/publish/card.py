@@ -48,7 +48,7 @@ def write_card(release: Release, folder: Path, pictures: Sequence[tuple[str, str
         "decided": sorted(decided.items()),
         "scraped": lineage is not None and bool((lineage.rows["item_id"] != "").any()),
         "linked": sorted(Counter(linked.rows["by"]).items()) if linked else [],
-        "overrides": int((lineage.rows["decided_by"] == "override").sum()) if lineage else 0,
+        "overrides": int((lineage.rows["decided_by"] != "decision").sum()) if lineage else 0,
         "agreement": release.agreement,
         "evaluation": release.photos.evaluation if release.photos else {},
         "shards": _describe_shards(release.photos) if release.photos else None,
