@@ -19,6 +19,7 @@ from hgld.figures.theme import (
     fit_legend,
     mark_of,
     open_figure,
+    readable_on,
     scale_axis,
 )
 
@@ -42,5 +43,6 @@ __all__ = [
     "fit_legend",
     "mark_of",
     "open_figure",
+    "readable_on",
     "scale_axis",
 ]

@@ -24,6 +24,7 @@ from hgld.figures.theme import (
     add_legend,
     fit_legend,
     open_figure,
+    readable_on,
     scale_axis,
 )
 from hgld.words import columns_of, count_text, level_classes, share_text, shortened
@@ -74,7 +75,8 @@ def draw_groups(bars: Sequence[Bar], finest: str, theme: Theme) -> Drawing:
         axes.set_yticks(range(len(shown)), names, color=theme.ink, fontsize=8.5)
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlim(start, largest * (8 if logarithmic else 1.3))
-        left_out = f" ({len(bars) - len(shown)} smaller not shown)" if len(bars) > MAX_BARS else ""
+        others = count_text(len(bars) - len(shown), "other")  # the largest may be as large
+        left_out = f" ({others} not shown)" if len(bars) > MAX_BARS else ""
         scale = ", logarithmic" if logarithmic else ""
         axes.set_xlabel(f"number of {level_classes(finest)}{scale}{left_out}")
         for group, colour in zip(legend, colours.values(), strict=True):
@@ -160,14 +162,15 @@ def _draw_ring(
             continue
         angle, name = (wedge.theta1 + wedge.theta2) / 2, path[-1]
         if last:
-            _write(axes, _cut(name), angle, outer + 0.03, last, theme)
+            _write(axes, _cut(name), angle, outer + 0.03, last, theme.ink)
             continue
         cut = (f"{name[:end]}…" for end in range(len(name) - 1, LEAST - 1, -1))
         for text in chain((f"{name} {share_text(share)}", name), cut):
             length, height = BOLD * columns_of(text) * inch, LINE * inch
             place = place_in_ring(length, height, 2 * math.pi * share, outer - width, outer)
             if place:
-                _write(axes, text, angle, place, last, theme)
+                ink = readable_on(wedge.get_facecolor(), theme)
+                _write(axes, text, angle, place, last, ink)
                 break
 
 
@@ -215,17 +218,17 @@ def _shades(
     return shades
 
 
-def _write(axes: Axes, text: str, angle: float, radius: float, outside: bool, theme: Theme) -> None:
+def _write(axes: Axes, text: str, angle: float, radius: float, outside: bool, ink: str) -> None:
     """A name along its ray outside the rings, or along the ring inside it."""
     x, y = (radius * f(math.radians(angle)) for f in (math.cos, math.sin))
-    style: dict[str, Any] = {"fontsize": 7.5, "color": theme.ink, "va": "center", "ha": "center"}
+    style: dict[str, Any] = {"fontsize": 7.5, "color": ink, "va": "center", "ha": "center"}
     if outside:
         left = 90 < angle % 360 < 270
         style["rotation"] = angle + 180 if left else angle
         style |= {"rotation_mode": "anchor", "ha": "right" if left else "left"}
     else:
         style["rotation"] = angle + 90 if angle % 360 > 180 else angle - 90
-        style |= {"color": theme.surface, "weight": "bold"}
+        style["weight"] = "bold"
     axes.text(x, y, text, **style)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import matplotlib.style
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.text import Text
@@ -105,6 +106,21 @@ def mark_of(number: int, theme: Theme) -> tuple[str, str]:
     """
     rounds, place = divmod(number, len(theme.classes))
     return theme.classes[place], MARKS[(place + rounds) % len(MARKS)]
+
+
+def readable_on(fill: Any, theme: Theme) -> str:
+    """The page's ink or its surface, whichever differs more in lightness from the fill.
+
+    Example:
+        >>> readable_on("white", LIGHT), readable_on("black", LIGHT)
+        ('#1d2330', '#ffffff')
+    """
+
+    def lightness(colour: Any) -> float:
+        red, green, blue = to_rgb(colour)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    return max(theme.ink, theme.surface, key=lambda ink: abs(lightness(ink) - lightness(fill)))
 
 
 @contextmanager

@@ -453,7 +453,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("report",),
         uses=("title",),
         workers="hgld.report.charts",
-        revision=6,
+        revision=7,
     ),
     *_release(
         "hgld.publish:write_release",

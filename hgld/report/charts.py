@@ -173,6 +173,8 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
         name: {level: mean_of(run, f"AP:{level}") for level in shown}
         for name, run in measured.runs.items()
     }
+    if np.isnan([[*row.values()] for row in values.values()]).all():
+        return
     ends = {
         (run, metric.removeprefix("AP:")): interval
         for (run, metric), interval in measured.intervals.ends.items()
@@ -240,6 +242,8 @@ def _plan_map(measured: ChartData) -> Iterator[ChartPlan]:
     )
     if drawn < classes:  # without its neighbours, a class has another nearest one
         about += " The share is among these classes alone; among all it may be higher."
+    if len(measured.runs) > MAPS:
+        about += f" {len(maps)} of {len(measured.runs)} models are drawn."
     about += " Of several seeds the first." if measured.has_seeds else ""
     draw = partial(draw_class_maps, maps, list(measured.runs), noun)
     yield ChartPlan("map", "models", title, about, draw)
@@ -357,14 +361,18 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)
     if len(counts.levels) > 2:
         last = counts.levels[:-1][:RINGS][-1]
-        title = f"From {counts.levels[0]} to {last}"
+        title = f"From {level_noun(counts.levels[0])} to {level_noun(last)}"
         about = f"An angle is a share of the {level_classes(finest)}; the coarsest level is inside."
-        about += f" Levels below {last} are not drawn." * (last != coarse)
+        about += f" Levels below {level_noun(last)} are not drawn." * (last != coarse)
         draw = partial(draw_sunburst, counts.by_group, counts.levels)
         yield ChartPlan("sunburst", "data", title, about, draw)
     if counts.shares:
+        kind = level_noun(counts.levels[0])
         name, share = counts.largest_share()
         title = f"{share_text(share)} of the {level_classes(finest)} are {name}"
-        about = f"Share of each {counts.levels[0]} in the classes and in the images of each split."
+        most = [*next(iter(counts.shares.values())).values()]
+        if most.count(max(most)) > 1:
+            title = f"How the {level_classes(finest)} divide by {kind}"
+        about = f"Share of each {kind} in the classes and in the images of each split."
         table = pd.DataFrame.from_dict(counts.shares, orient="index").reset_index(names="of")
         yield ChartPlan("shares", "data", title, about, partial(draw_shares, counts.shares), table)

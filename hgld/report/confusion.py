@@ -15,9 +15,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import LinearSegmentedColormap, Normalize, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-from hgld.figures import LONGEST_NAME, WIDE, WIDTH, Drawing, Theme, open_figure
+from hgld.figures import LONGEST_NAME, WIDE, WIDTH, Drawing, Theme, open_figure, readable_on
 from hgld.report.class_table import Path, class_columns
 from hgld.words import percent_text, share_text, shortened
 
@@ -203,7 +203,7 @@ def draw_icicle(table: pd.DataFrame, levels: Sequence[str], theme: Theme) -> Dra
                 if share * (HEIGHT - 0.7) >= LINE:
                     percent = f" {share_text(confused)}"
                     name = shortened(row["class"], int(column_inches / LETTER) - len(percent) - 1)
-                    ink = _readable(ramp(confused / most), theme)
+                    ink = readable_on(ramp(confused / most), theme)
                     words: dict[str, Any] = {"va": "center", "fontsize": 7.5, "color": ink}
                     axes.text(column - 0.47, top + share / 2, name + percent, **words)
                 top += share
@@ -217,13 +217,3 @@ def draw_icicle(table: pd.DataFrame, levels: Sequence[str], theme: Theme) -> Dra
         bar.set_label("first image of another class (% of queries)", color=theme.muted)
         bar.outline.set_visible(False)
         return Drawing(figure, theme)
-
-
-def _readable(fill: Any, theme: Theme) -> str:
-    """The page's ink or its surface, whichever differs more in lightness from the fill."""
-
-    def lightness(colour: Any) -> float:
-        red, green, blue = to_rgb(colour)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    return max(theme.ink, theme.surface, key=lambda ink: abs(lightness(ink) - lightness(fill)))

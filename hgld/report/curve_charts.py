@@ -76,7 +76,8 @@ def _plan_precision(
 
 def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iterator[ChartPlan]:
     lines = {model: (ALPHAS, 100 * curves.by_alpha) for model, curves in found.items()}
-    # nan, without a query of any value, never leads
+    if all(np.isnan(curves.by_alpha).all() for curves in found.values()):
+        return  # no query has a value
     values = np.nan_to_num(np.stack([curves.by_alpha for curves in found.values()]))  # (M, A)
     leads = (values > values.max(axis=0) - ROUNDING).all(axis=1)
     title = "Which model leads depends on alpha"

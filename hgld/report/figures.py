@@ -18,13 +18,17 @@ from hgld.figures import (
     Theme,
     add_axes,
     add_legend,
+    fit_legend,
     open_figure,
     scale_axis,
 )
-from hgld.words import count_text
+from hgld.words import columns_of, count_text
 
 DASHES = ("-", (0, (5, 1.6)), (0, (1.4, 1.3)), (0, (6, 1.5, 1.4, 1.5)))
 DOTS = "os^Dv"
+HATCHES = ("", "/////", ".....")  # of bars, for more models than colours
+LEGEND = WIDTH - 0.7  # width of a legend above a panel in inches
+INSIDE, LETTERS = 4, 30  # most names, and letters of each, of a legend inside a panel
 
 Line = tuple[Sequence[float] | np.ndarray, Sequence[float] | np.ndarray]  # x and y
 Interval = tuple[float, float]
@@ -43,13 +47,17 @@ def draw_level_bars(
         theme: of the page.
     """
     models, levels = list(values), list(next(iter(values.values())))
-    with open_figure(theme, WIDTH, 3.2) as figure:
+    legend, columns, more = fit_legend(models, 3, LEGEND)
+    with open_figure(theme, WIDTH, 3.2 + more) as figure:
         axes = add_axes(figure, theme, grid_axis="y")
         width = 0.8 / len(models)
         for number, (model, colour) in enumerate(model_colours(models, theme).items()):
+            hatch = HATCHES[number // len(theme.series) % len(HATCHES)]
+            look: dict[str, Any] = {"color": colour, "hatch": hatch, "label": legend[number]}
+            look |= {"edgecolor": theme.surface, "linewidth": 0} if hatch else {}
             at = np.arange(len(levels)) + (number - (len(models) - 1) / 2) * width
             heights = np.array([100 * values[model].get(level, np.nan) for level in levels])
-            axes.bar(at, heights, width * 0.9, color=colour, label=model)
+            axes.bar(at, heights, width * 0.9, **look)
             none = np.nan, np.nan
             ends = 100 * np.array([intervals.get((model, level), none) for level in levels])
             axes.vlines(at, ends[:, 0], ends[:, 1], color=theme.ink, linewidth=1.1)
@@ -63,7 +71,7 @@ def draw_level_bars(
         axes.set_ylim(0, 110)
         axes.set_yticks(range(0, 101, 20))
         axes.set_ylabel("average precision (%)")
-        add_legend(axes, theme)
+        add_legend(axes, theme, columns)
         return Drawing(figure, theme)
 
 
@@ -91,13 +99,18 @@ def draw_lines(
         full: both axes range from 0 to 100.
     """
     colours = model_colours(models, theme)
-    with open_figure(theme, WIDTH, 3.4) as figure:
+    names = [(labels or {}).get(model, model) for model in lines]
+    legend, columns, more = fit_legend(names, 3, LEGEND)
+    inside = ""
+    if len(names) <= INSIDE and max(map(columns_of, names)) <= LETTERS:
+        inside, columns, more = "best", 1 if len(lines) < 4 else 2, 0.0
+    with open_figure(theme, WIDTH, 3.4 + more) as figure:
         axes = add_axes(figure, theme, grid_axis="both")
-        for model, (x, y) in lines.items():
+        for name, (model, (x, y)) in zip(legend, lines.items(), strict=True):
             number = list(models).index(model)
             style: dict[str, Any] = {"linestyle": DASHES[number % len(DASHES)], "linewidth": 2}
             style |= {"marker": DOTS[number % len(DOTS)], "markersize": 5} if dots else {}
-            axes.plot(x, y, color=colours[model], label=(labels or {}).get(model, model), **style)
+            axes.plot(x, y, color=colours[model], label=name, **style)
         if powers:
             axes.set_xscale("log", base=2)
             ticks = sorted({value for x, _ in lines.values() for value in x})
@@ -107,7 +120,7 @@ def draw_lines(
         if full:
             axes.set(xlim=(0, 100), ylim=(0, 102))
         axes.set(xlabel=axis[0], ylabel=axis[1])
-        add_legend(axes, theme, columns=1 if len(lines) < 4 else 2, inside="best")
+        add_legend(axes, theme, columns, inside)
         return Drawing(figure, theme)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fontTools.ttLib import TTFont
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -21,10 +22,12 @@ from hgld.artifacts.ranking_file import RankingFile
 from hgld.errors import InvalidData
 from hgld.evaluate.ranking import mean_classes
 from hgld.figures import (
+    DARK,
     LIGHT,
     WIDE,
     WIDTH,
     Bar,
+    Theme,
     add_legend,
     draw_groups,
     draw_shares,
@@ -36,9 +39,11 @@ from hgld.report.confusion import count_confusion, draw_confusion
 from hgld.report.counts import Counts
 from hgld.report.curve_charts import plan_curves
 from hgld.report.examples import Images, class_paths
+from hgld.report.figures import draw_level_bars, draw_lines
 from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
 from hgld.words import verb_text
+from tests.colours import contrast
 from tests.listening import heard
 from tests.made_run import WEIGHTS, MadeRun, make_run
 from tests.report.reading import CHARTS, page, parse, text, write
@@ -134,6 +139,13 @@ def test_a_map_of_some_classes_says_so(run: MadeRun, kept: int, title: str, capt
     assert ("among these classes alone" in plan.caption) == (kept < 5)
 
 
+def test_maps_of_some_models_say_how_many(run: MadeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    (all_models,) = charts._plan_map(measure(run))
+    monkeypatch.setattr(charts, "MAPS", 1)
+    (one,) = charts._plan_map(measure(run))
+    assert one.caption == f"{all_models.caption} 1 of 2 models are drawn."
+
+
 def test_too_few_classes_or_a_single_coarse_one_have_no_map() -> None:
     assert place_classes(np.eye(3), [("a",), ("a",), ("b",)]) is None
     assert place_classes(np.eye(5), [("a",)] * 5) is None
@@ -195,6 +207,25 @@ def test_of_groups_of_equal_size_none_is_called_the_largest(paths: list[str], ti
     _, groups, *_ = charts._plan_counts(counts_of(("group", "leaf"), paths))
     assert groups.title == title and groups.table is not None
     assert groups.table["group"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "title"),
+    [
+        (["a0", "a1", "b2"], "67 % of the leaf classes are a"),
+        (["a0", "b1"], "How the leaf classes divide by top group"),
+    ],
+)
+def test_of_equal_shares_none_is_called_the_largest(paths: list[str], title: str) -> None:
+    *_, shares = charts._plan_counts(counts_of(("top_group", "leaf"), paths))
+    assert shares.title == title
+    assert shares.caption.startswith("Share of each top group in")
+
+
+def test_the_groups_that_have_no_bar_are_not_called_smaller() -> None:
+    bars = [Bar(f"g{number}", "", 4, 8) for number in range(81)]
+    (axes,) = draw_groups(bars, "leaf", LIGHT).figure.axes
+    assert axes.get_xlabel() == "number of leaf classes (1 other not shown)"
 
 
 @pytest.mark.parametrize(
@@ -480,6 +511,50 @@ def test_the_names_of_a_legend_are_read_row_by_row(count: int) -> None:
     boxes = {text.get_text(): text.get_window_extent() for text in legend.get_texts()}
     read = sorted(boxes, key=lambda name: (-round(boxes[name].y0), boxes[name].x0))
     assert read == [str(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_names_within_rings_differ_from_the_colour_below_them(theme: Theme) -> None:
+    """White on the pale beige of an outer ring had a contrast of 1.9."""
+    counts = {(a, a + b, a + b + c): 5 for a in "xyz" for b in "12" for c in "34"}
+    (axes,) = draw_sunburst(counts, ("a", "b", "c", "d"), theme).figure.axes
+    fills = [wedge.get_facecolor() for wedge in axes.patches]
+    for name, place in (("x 33 %", 0), ("x1 17 %", 3), ("x2 17 %", 4)):
+        (word,) = [one for one in axes.texts if one.get_text() == name]
+        assert contrast(to_hex(word.get_color()), to_hex(fills[place])) >= 3.5
+
+
+@pytest.mark.parametrize("names", [[f"model-{i}" for i in range(12)], ["long " * 12, "n"]])
+def test_a_legend_of_many_or_long_names_is_above_the_panel(names: list[str]) -> None:
+    lines = {name: ([0.0, 1.0], [0.5, i / 12]) for i, name in enumerate(names)}
+    values = {name: {"leaf": 0.5} for name in names}
+    for figure in (
+        draw_lines(lines, names, ("x", "y"), LIGHT).figure,
+        draw_level_bars(values, {}, LIGHT).figure,
+    ):
+        figure.canvas.draw()
+        (axes,) = figure.axes
+        legend = axes.get_legend()
+        assert legend is not None and len(legend.get_texts()) == len(names)
+        box, panel = legend.get_window_extent(), axes.get_window_extent()
+        assert box.y0 >= panel.y1 - 1 and box.y1 <= figure.bbox.y1 and box.x1 <= figure.bbox.x1
+        assert panel.height > 2 * figure.dpi
+
+
+def test_bars_of_more_models_than_colours_differ_in_their_hatches() -> None:
+    values = {f"model-{i}": {"leaf": 0.5} for i in range(12)}
+    (axes,) = draw_level_bars(values, {}, LIGHT).figure.axes
+    looks = {(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches}
+    assert len(looks) == 12
+
+
+def test_charts_without_any_value_are_left_out(run: MadeRun) -> None:
+    measured = measure(run)
+    for one in measured.runs.values():
+        one["mean"] = dict.fromkeys(one["mean"])
+    for ranking in measured.rankings.values():
+        ranking.curves.update({n: np.full_like(a, np.nan) for n, a in ranking.curves.items()})
+    assert [*charts._plan_levels(measured), *plan_curves(measured)] == []
 
 
 def test_a_run_of_several_seeds_is_one_row_one_line_and_one_panel(run: MadeRun) -> None:
