@@ -1,4 +1,5 @@
 import io
+import json
 import math
 import shutil
 from base64 import b64decode
@@ -25,7 +26,7 @@ from hgld.report.intervals import Intervals
 from hgld.report.plans import ChartData
 from hgld.tasks import map_tasks
 from tests.made_run import MadeRun, context, make_run
-from tests.report.reading import CHARTS, look, page, parse, text, write
+from tests.report.reading import CHARTS, look, open_page, page, parse, text, write
 
 
 def frames(figures: list[Any]) -> list[str]:
@@ -403,6 +404,26 @@ def test_charts_take_any_name_and_any_size() -> None:
         rings = {(f"kind {i % 9}", bar.name): bar.classes for i, bar in enumerate(bars)}
         assert draw_sunburst(rings, ("kind", "group", "leaf"), theme).png().startswith(b"\x89PNG")
         assert draw_shares({"none": {"$a": 0, "b": 0}}, theme).png().startswith(b"\x89PNG")
+
+
+def test_a_long_name_of_a_class_leaves_its_values_in_sight(run: MadeRun, chromium: Any) -> None:
+    names = [{**json.loads(path), "supercategory": "x" * 120} for path in run.hierarchy["path"]]
+    run.hierarchy["path"] = [json.dumps(path) for path in names]
+    view, said = open_page(chromium, write(run, grid_queries=0) / "report.html", width=1280)
+    view.locator("select[name=level]").select_option(label="supercategory")
+    box = view.locator(".classes .scroll")
+    assert box.locator("tbody th").first.inner_text().startswith("x" * 60)
+    assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0 and said == []
+
+
+def test_a_printed_report_has_all_columns_of_its_tables(long_report: Path, chromium: Any) -> None:
+    view, _ = open_page(chromium, long_report / "report.html", width=718)  # of A4 without margins
+    view.emulate_media(media="print")
+    wide = "tables => tables.map(table => table.offsetWidth > table.parentElement.clientWidth)"
+    found = view.locator(".scroll > table:visible").evaluate_all(wide)
+    assert len(found) == 2 and not any(found)
+    assert view.locator(".hint.shown:visible, .tools:visible").count() == 0
+    view.close()
 
 
 @pytest.mark.parametrize("width", [400, 1280])
