@@ -2,10 +2,12 @@
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 
 from hgld.artifacts import ARTIFACTS, Folder
@@ -170,10 +172,7 @@ def _fetch_time(runner: Runner, to_load_bytes: int, megabytes_per_second: float 
 
 
 def print_outcome(runner: Runner, ran: int, until: str | None) -> None:
-    """Print the metrics and the path of the report, if the run reached them.
-
-    A metric is a row and a run a column, in percent, with the deviation over its seeds.
-    """
+    """Print the metrics and the path of the report, if the run reached them."""
     if ran == 0:
         which = f"All stages up to {until}" if until else "All stages"
         plain_console().print(f"{which} are fresh; nothing to do.")
@@ -182,20 +181,42 @@ def print_outcome(runner: Runner, ran: int, until: str | None) -> None:
     path = runner.workspace.path("evaluation")
     if "evaluate" in reached and path.exists():
         evaluation: Any = ARTIFACTS["evaluation"].read(path)
-        runs = evaluation["runs"]
-        table = Table(box=None, pad_edge=False)  # plain columns survive a pipe
-        table.add_column("%")
-        for name in runs:
-            table.add_column(name, justify="right")
-        for metric in evaluation["metrics"]:
-            cells = []
-            for run in runs.values():
-                mean = run["mean"].get(metric)
-                deviates = "std" in run and mean is not None
-                spread = f" ± {percent_text(run['std'][metric])}" if deviates else ""
-                cells.append(percent_text(mean, "-") + spread)
-            table.add_row(metric, *cells)
-        plain_console(stderr=False).print(table)
+        console = plain_console(stderr=False)
+        for number, table in enumerate(_metrics_tables(evaluation, console.width)):
+            if number:
+                console.print()
+            console.print(table)
     report = runner.workspace.path("report") / "report.html"
     if "report" in reached and report.exists():
         print(f"report: {report}")
+
+
+def _metrics_tables(evaluation: dict[str, Any], width: int) -> Iterator[Table]:
+    """Yield tables of a row a metric and a column a run, in percent, with deviation over seeds.
+
+    Each has as many runs as fit into the width; a name or number that is wider is not cut.
+    """
+    heads = ["%", *evaluation["metrics"]]
+    columns = [heads]
+    for name, run in evaluation["runs"].items():
+        columns.append([name])
+        for metric in evaluation["metrics"]:
+            mean = run["mean"].get(metric)
+            spread = (
+                f" ± {percent_text(run['std'][metric])}"
+                if "std" in run and mean is not None
+                else ""
+            )
+            columns[-1].append(percent_text(mean, "-") + spread)
+    while columns[1:]:
+        widths = [max(map(cell_len, column)) for column in columns]
+        ends = [*accumulate(2 + width for width in widths[1:])]
+        fitting = max(1, sum(widths[0] + end <= width for end in ends))
+        shown, columns = columns[: 1 + fitting], [heads, *columns[1 + fitting :]]
+        # plain columns survive a pipe
+        table = Table(box=None, pad_edge=False, width=widths[0] + ends[fitting - 1])
+        for number, (head, *_) in enumerate(shown):
+            table.add_column(head, justify="right" if number else "left")
+        for cells in zip(*(cells for _, *cells in shown), strict=True):
+            table.add_row(*cells)
+        yield table

@@ -1,5 +1,6 @@
 """What the command line shows on a terminal."""
 
+import io
 import os
 import pty
 import re
@@ -9,8 +10,10 @@ from itertools import count
 from time import monotonic, sleep
 
 import pytest
+from rich.console import Console
 
 from hgld.cli import console, guarded
+from hgld.cli.overview import _metrics_tables
 from hgld.errors import WaitingForReview
 from hgld.pipeline.stages import STAGES
 
@@ -148,3 +151,19 @@ def test_of_progress_inside_of_progress_the_innermost_is_shown(
     for _ in console.show_progress(range(1), "Models", None):
         for _ in console.show_progress(range(1), "Photos", None):
             assert heard("Photos: 0 % (0 of 1)", capsys)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_metrics_of_more_runs_than_fit_beside_each_other_are_several_tables(width: int) -> None:
+    metrics = ["H-AP", "AP:a level with a long name"]
+    runs = {f"model-{i}": {"mean": dict.fromkeys(metrics, i / 100)} for i in range(12)}
+    buffer = io.StringIO()
+    screen = Console(file=buffer, width=width)
+    for table in _metrics_tables({"metrics": metrics, "runs": runs}, width):
+        screen.print(table)
+    lines = buffer.getvalue().splitlines()
+    assert max(map(len, lines)) <= width and "…" not in buffer.getvalue()
+    rows = [line.split() for line in lines]
+    assert [name for row in rows if row[0] == "%" for name in row[1:]] == [*runs]
+    found = [value for row in rows if row[0] == "H-AP" for value in row[1:]]
+    assert found == [f"{i}.0" for i in range(12)]
