@@ -81,6 +81,32 @@ def test_no_choice_is_cut(person: Curator) -> None:
     assert person.view.evaluate(CUT) == []
 
 
+@pytest.mark.parametrize("width", [400, 1440])
+def test_a_long_name_without_blanks_breaks(
+    width: int, visit: Visit, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    tables["clusters"]["cluster_name"] = tables["taxonomy"].loc[0, "supercategory"] = "x" * 120
+    view = visit(write_page(tables, tmp_path), viewport={"width": width, "height": 900}).view
+    view.click("#row-0")
+    view.keyboard.press("m")
+    wide = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.textContent)"
+    assert view.locator(".panel h3, #options li").count() > 3
+    assert view.locator(".panel h3, #options li").evaluate_all(wide) == []
+
+
+def test_curve_and_map_are_within_their_cards_on_paper(wide: Curator) -> None:
+    wide.view.emulate_media(media="print")
+    boxes = [wide.view.locator(part).bounding_box() for part in (".desk", ".overview")]
+    assert boxes[0]["height"] < 200 and boxes[1]["y"] < 300  # no empty sheet before them
+    inside = """([svg, card]) => [...svg.querySelectorAll("text, path, rect")].every(part =>
+        part.getBoundingClientRect().bottom <= card.getBoundingClientRect().bottom)"""
+    wide.view.evaluate("document.querySelector('.overview').style.width = '718px'")  # A4
+    for name in ("#curve", "#map"):
+        card = wide.view.locator(f".card:has({name})").element_handle()
+        svg = wide.view.locator(f"{name} svg").element_handle()
+        assert wide.view.evaluate(inside, [svg, card]), name
+
+
 def test_a_button_goes_on_to_the_next_open_value_as_its_key_does(person: Curator) -> None:
     for name, then in (("keep", "=1+1"), ("drop", "<script>"), ("unsure", 'the "old", église')):
         person.view.click(f".deed[name={name}]")

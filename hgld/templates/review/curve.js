@@ -13,7 +13,8 @@ function coverage() {
 
 function drawCurve() {
   const box = byId("curve");
-  const frame = { left: 40, top: 10, width: box.clientWidth - 54, height: box.clientHeight - 44 };
+  const [wholeWidth, wholeHeight] = [box.clientWidth, box.clientHeight];
+  const frame = { left: 40, top: 10, width: wholeWidth - 54, height: wholeHeight - 44 };
   if (frame.width < 50) return;
   const { done, sums } = coverage();
   const wide = rows.length > 300; // few values hold most images: a root gives them room
@@ -27,7 +28,8 @@ function drawCurve() {
   const label = curveWords(done, sums);
   byId("curve-words").textContent = label;
   box.replaceChildren(
-    draw("svg", { role: "img", "aria-label": `Coverage curve. ${label}` },
+    draw("svg", { role: "img", "aria-label": `Coverage curve. ${label}`,
+      viewBox: `0 0 ${wholeWidth} ${wholeHeight}` }, // a printed page is narrower
       gridLines(frame, x, y, wide),
       draw("path", { class: "todo", d: area(after, x, y) }),
       draw("path", { class: "done", d: area(before, x, y) }),

@@ -51,7 +51,7 @@ function drawMap() {
   }
   const words = kinds.map((kind) => `${kind.name} ${percent(kind.size, total)}`).join(", ");
   box.setAttribute("aria-label", `Treemap of ${count(rows.length)} values: ${words}`);
-  box.replaceChildren(draw("svg", { role: "none" }, parts));
+  box.replaceChildren(draw("svg", { role: "none", viewBox: `0 0 ${width} ${height}` }, parts));
   markChosen();
 }
 
