@@ -533,7 +533,8 @@ def duplicates(
             trained = role + split, photos[split].photo(row["image_id"])
             evaluated = other, photos[other].photo(row["evaluated_id"])
             rows_of_photos.append((f"cosine {row['cosine']:.4f}", [trained, evaluated]))
-        title, lead = "Near-duplicates between splits", f"Pairs with a cosine of at least {cosine}."
+        within = f"within {pair[0]}" if len(set(pair)) == 1 else "between splits"
+        title, lead = f"Near-duplicates {within}", f"Pairs with a cosine of at least {cosine:g}."
         html = render_page("photo_rows.html", title=title, lead=lead, rows=rows_of_photos)
         write_file(page, html)
     if as_json:

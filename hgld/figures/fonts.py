@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 from matplotlib import font_manager, get_data_path
-from PIL import ImageDraw, ImageFont
+from PIL import ImageDraw, ImageFont, features
 
 from hgld.tasks import say
 
@@ -22,6 +22,8 @@ PREFERRED = (
     *("AppleSDGothic", "msyh", "malgun", "Nirmala"),
 )
 NOT_PLAIN = ("Bold", "Italic", "Mono", "Thin", "Light", "Black", "Condensed")
+# Pillow would take that of the first letter, and move a " · " to the other side of its word
+DIRECTION = "ltr" if features.check("raqm") else None
 # it has no bold face of some of these, and takes the plain one
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 _named: list[str] = []  # the letter of the only notice: a report may lack hundreds
@@ -73,6 +75,8 @@ def draw_line(
 ) -> None:
     """Write a line on a picture, each letter in the first of ``fonts_for`` that has it.
 
+    It goes from left to right, as on a page in English; Arabic words in it from right to left.
+
     Args:
         draw: of the picture.
         at: place of the anchor.
@@ -84,7 +88,9 @@ def draw_line(
     """
     fonts = fonts_for(text, weight)
     if len(fonts) == 1:
-        draw.text(at, text, colour, _open_font(fonts[0], pixels), anchor=anchor)
+        draw.text(
+            at, text, colour, _open_font(fonts[0], pixels), anchor=anchor, direction=DIRECTION
+        )
         return
 
     def font_of(letter: str) -> Path:
@@ -93,7 +99,7 @@ def draw_line(
     runs = [(_open_font(path, pixels), "".join(run)) for path, run in groupby(text, font_of)]
     x = at[0] - (sum(font.getlength(run) for font, run in runs) / 2 if anchor[0] == "m" else 0)
     for font, run in runs:
-        draw.text((x, at[1]), run, colour, font, anchor=f"l{anchor[1]}")
+        draw.text((x, at[1]), run, colour, font, anchor=f"l{anchor[1]}", direction=DIRECTION)
         x += font.getlength(run)
 
 

@@ -13,6 +13,10 @@ SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    # other letters in LaTeX's default font encoding, OT1
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
     **{sign: rf"\{sign}" for sign in "&%$#_{}"},
 }
 
@@ -25,7 +29,7 @@ def escape_latex(text: str) -> str:
         '50 \\% of a\\_b'
     """
     # all signs at once: one by one, the braces of a macro would be escaped again
-    return re.sub(r"[\\~^&%$#_{}]", lambda found: SPECIAL[found[0]], text)
+    return re.sub(r"[\\~^<>|&%$#_{}]", lambda found: SPECIAL[found[0]], text)
 
 
 def latex_row(cells: Sequence[str]) -> str:
@@ -80,10 +84,13 @@ def frame_latex(table: pd.DataFrame) -> str:
     sides = "".join("r" if is_numeric_dtype(table[name]) else "l" for name in texts)
     form, package = ("longtable", ", longtable") if len(texts) > LONG else ("tabular", "")
     head = [latex_row([escape_latex(str(name)) for name in texts])]
-    cells = [[escape_latex(str(cell)).replace("–", "--") for cell in row] for row in texts.values]
+    for name in texts:
+        texts[name] = [escape_latex(cell).replace("–", "--") for cell in texts[name]]
+        if is_numeric_dtype(table[name]):
+            texts[name] = texts[name].str.replace("(?<!-)-(?=[0-9])", "$-$", regex=True)
     shares = "Shares in percent. " if any(is_float_dtype(table[name]) for name in table) else ""
     notes = [rf"{shares}Needs \usepackage{{booktabs{package}}}."]
-    return booktabs(notes, sides, head, [latex_row(row) for row in cells], form)
+    return booktabs(notes, sides, head, [latex_row(row) for row in texts.values.tolist()], form)
 
 
 def booktabs(

@@ -181,6 +181,7 @@ def test_a_training_photo_that_is_also_evaluated_is_listed(pipeline: Path, capsy
          "evaluated_split": "test", "evaluated_landmark": 1, "cosine": 1.0}
     ]  # fmt: skip
     assert page.read_text().count("<figure>") == 2
+    assert "<h1>Near-duplicates between splits</h1>" in page.read_text()
 
 
 def test_any_two_splits_are_compared_and_a_split_with_itself(pipeline: Path, capsys) -> None:
@@ -190,7 +191,9 @@ def test_any_two_splits_are_compared_and_a_split_with_itself(pipeline: Path, cap
         keys = ("split", "image_id", "evaluated_split", "evaluated_id")
         return [[row[key] for key in keys] for row in json.loads(capsys.readouterr().out)]
 
-    equal = pairs("--between", "train,train", "--cosine", 0.99999)
+    page = pipeline.parent / "within.html"
+    equal = pairs("--between", "train,train", "--cosine", 0.99999, "--page", page)
+    assert "<h1>Near-duplicates within train</h1>" in page.read_text()
     assert ["train", "tr31", "train", "tr40"] in equal and len(equal) <= 2
     near = pairs("--between", "train,test", "--cosine", -1, "--count", 2)
     queries = [row[3] for row in near]

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, features
 
 from hgld.figures import LIGHT, Drawing, draw_line, fonts, open_figure
 from tests.listening import heard
@@ -37,6 +37,16 @@ def test_captions_of_photos_do_so_too() -> None:
         draw_line(ImageDraw.Draw(picture), (100, 30), text, "white", 20, "ms")
         pictures.append(np.asarray(picture))
     assert (pictures[0] != pictures[1]).any() and (pictures[0] != pictures[2]).any()
+
+
+@pytest.mark.skipif(not features.check("raqm"), reason="this Pillow does not order letters")
+def test_a_caption_with_hebrew_goes_from_left_to_right() -> None:
+    pictures = []
+    for text in ("שלום", "שלום · ab"):
+        picture = Image.new("L", (200, 40))
+        draw_line(ImageDraw.Draw(picture), (5, 30), text, "white", 20, "ls")
+        pictures.append(np.asarray(picture)[:, :50])
+    assert pictures[0].any() and (pictures[0] == pictures[1]).all()
 
 
 def test_a_letter_that_no_font_has_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

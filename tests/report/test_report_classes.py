@@ -57,12 +57,14 @@ def test_the_files_of_the_classes_have_every_level_metric_and_run(report: Path) 
     assert float(church["mean"]) == pytest.approx((0.05 + 0.15 + 0.25 + 0.35) / 4)
     assert float(church["low"]) < 0.2 < float(church["high"])
     latex = (report / "classes.tex").read_text()
-    assert r"landmark & Landmark 5 & natural > lake & 2 & H-AP & good & 90.0" in latex
+    lake = r"natural \textgreater{} lake"
+    assert rf"landmark & Landmark 5 & {lake} & 2 & H-AP & good & 90.0" in latex
     cells = [line.removesuffix(r" \\").split(" & ") for line in latex.splitlines() if "&" in line]
     assert cells[0] == ["level", "class", "within", "queries", "metric", "model", "mean"]
     assert len(cells) == 1 + len(rows)
     for cell, row in zip(cells[1:], rows, strict=True):
-        assert cell[:6] == [row[name] for name in cells[0][:6]]
+        names = [name.replace(r"\textgreater{}", ">") for name in cell[:6]]
+        assert names == [row[name] for name in cells[0][:6]]
         mean, low, high = (row[name] and f"{100 * float(row[name]):.1f}" for name in ENDS)
         assert cell[6] == (f"{mean} ({low}--{high})" if low else mean)
 
@@ -110,6 +112,14 @@ def test_latex_breaks_a_long_table_and_escapes_what_people_wrote() -> None:
     ]
     many = frame_latex(pd.concat([few] * 50))
     assert r"\begin{longtable}{lrr}" in many and "booktabs, longtable" in many
+
+
+def test_latex_has_minus_signs_and_no_letters_that_its_default_font_lacks() -> None:
+    """In OT1, < > | are other letters, and a hyphen is shorter than a minus."""
+    shares = {"x": [-0.085], "x low": [-0.128], "x high": [0.037]}
+    *_, row, _, _ = frame_latex(pd.DataFrame({"model": ["a-1 > <b>|c"], **shares})).splitlines()
+    name = r"a-1 \textgreater{} \textless{}b\textgreater{}\textbar{}c"
+    assert row == rf"{name} & $-$8.5 ($-$12.8 to 3.7) \\"
 
 
 def test_latex_of_counts_alone_does_not_call_them_shares() -> None:
