@@ -6,7 +6,7 @@ it as data. Nothing heavy is imported before a command runs.
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -595,25 +595,27 @@ def _print_measures(found: "FileResult") -> None:
             if count == result.queries and (above := found.levels[: found.levels.index(level)]):
                 words = " ".join(f"--level {name}" for name in above)
                 typer.echo(f"if {level} is no level: {words}")
-    typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'queries':>10}   95 % interval")
+    width = _widest(result.mean(), NAME)
+    typer.echo(f"\n{'metric':<{width}}{'mean':>7}{'queries':>10}   95 % interval")
     for name, mean in result.mean().items():
         of_queries = name in result.skipped
         counted = f"{result.queries - result.skipped[name]:,}" if of_queries else "-"
         interval = found.intervals.get(name)
         ends = "-" if interval is None else " to ".join(map(_percent, interval))
-        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{counted:>10}   {ends}")
-    typer.echo(f"intervals over {count_text(len(set(found.classes)), 'class')}")
+        typer.echo(f"{padded(name, width)}{_percent(mean):>7}{counted:>10}   {ends}")
+    typer.echo(f"in percent; intervals over {count_text(len(set(found.classes)), 'class')}")
 
 
 def _print_draws(found: "DrawnResult") -> None:
     queries = count_text(found.queries, "query")
     images = count_text(found.gallery, "gallery image")
     typer.echo(f"{queries} against {images}, one a class; {' > '.join(found.levels)}")
-    typer.echo(f"\n{'metric':<{NAME}}{'mean':>7}{'deviation':>11}")
-    draws = found.draws
-    for name, mean, deviation in zip(draws, draws.mean(), draws.std(), strict=True):
-        typer.echo(f"{name:<{NAME}}{_percent(mean):>7}{_percent(deviation):>11}")
-    typer.echo(f"over {count_text(len(found.draws), 'draw')}")
+    draws, names = found.draws, [str(name) for name in found.draws]
+    width = _widest(names, NAME)
+    typer.echo(f"\n{'metric':<{width}}{'mean':>7}{'deviation':>11}")
+    for name, mean, deviation in zip(names, draws.mean(), draws.std(), strict=True):
+        typer.echo(f"{padded(name, width)}{_percent(mean):>7}{_percent(deviation):>11}")
+    typer.echo(f"in percent, over {count_text(len(found.draws), 'draw')}")
 
 
 def _shared(found: "Comparison", split: str = "") -> str:
@@ -635,9 +637,9 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     head = f"{'A':>7}{'B':>7}{'B - A':>8}  {'95 % interval':<18}{'better/worse':>13}"
     head += f"{'p':>8}" * (found.seeds > 1)
     # beside p, names have less room, so that the usual ones fit 80 columns
-    own = (columns_of(row.metric) + 1 for row in found.differences)
-    room = max([METRIC - 8 * (found.seeds > 1), *own])
-    yield f"\n{'metric':<{room}}{head}"
+    least = METRIC - 8 * (found.seeds > 1)
+    width = _widest([row.metric for row in found.differences], least)
+    yield f"\n{'metric':<{width}}{head}"
     for row in found.differences:
         ends = f"{100 * row.low:+z.1f} to {100 * row.high:+z.1f}" + " *" * row.is_sure
         interval = "-" if math.isnan(row.low) else ends
@@ -645,16 +647,16 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
         numbers = f"{_percent(row.a):>7}{_percent(row.b):>7}{gain:>8}"
         counts = f"{row.gained:,}/{row.lost:,}"
         p = "" if row.p is None else f"{'-' if math.isnan(row.p) else format(row.p, '.2g'):>8}"
-        yield f"{padded(row.metric, room)}{numbers}  {interval:<18}{counts:>13}{p}"
+        yield f"{padded(row.metric, width)}{numbers}  {interval:<18}{counts:>13}{p}"
     over = f" and {found.seeds} seeds" if found.seeds > 1 else ""
-    yield f"95 % intervals over {found.drawn}{over}; * leaves out 0"
+    yield f"in percent; 95 % intervals over {found.drawn}{over}; * leaves out 0"
     if found.seeds > 1:
         yield f"p: paired t-test of the means of {found.seeds} seeds alone"
     rose = found.by_query[found.by_query["difference"] > 0].head(rows)
     fell = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     gained, lost = (fell, rose) if lower_is_better(found.metric) else (rose, fell)
-    names = [*rose["image_id"], *fell["image_id"]]
-    width = max([IMAGE, *(columns_of(name) + 1 for name in names)])
+    title = f"gained most ({found.metric})"
+    width = _widest([title, *rose["image_id"], *fell["image_id"]], IMAGE)
     for title, part in (("gained most", gained), ("lost most", lost)):
         if len(part):
             yield f"\n{f'{title} ({found.metric})':<{width}}{'A':>7}{'B':>7}{'B - A':>8}"
@@ -664,7 +666,13 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     seeds = f", {found.seeds} seeds" if found.seeds > 1 else ""
     if found.severity.empty:  # without rankings
         return
-    yield f"\n{'first image found' + seeds:<{IMAGE}}{'A':>7}{'B':>7}{'B - A':>8}"
+    width = _widest(found.severity["first_image"], IMAGE)
+    yield f"\n{'first image found' + seeds:<{width}}{'A':>7}{'B':>7}{'B - A':>8}"
     for one in found.severity.to_dict("records"):
         counts = f"{one['a']:>7,}{one['b']:>7,}{one['b'] - one['a']:>+8,}"
-        yield f"{one['first_image']:<{IMAGE}}{counts}"
+        yield f"{padded(one['first_image'], width)}{counts}"
+
+
+def _widest(names: Iterable[str], least: int) -> int:
+    """Return the columns of a table's names, with a blank behind the longest."""
+    return max([least, *(columns_of(name) + 1 for name in names)])

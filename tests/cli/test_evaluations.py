@@ -70,7 +70,7 @@ def test_measure_prints_the_metrics_of_embeddings(embeddings: Path) -> None:
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()[3:]}
     assert rows["H-AP"] == ["100.0", "4", "100.0", "to", "100.0"]
     assert rows["AP:place"] == ["100.0", "2", "-"]  # two queries of one class
-    assert text.splitlines()[-1] == "intervals over 3 classes"
+    assert text.splitlines()[-1] == "in percent; intervals over 3 classes"
     assert max(map(len, text.splitlines())) <= 80
     np.save(vectors, np.eye(3, dtype=np.float32))
     labels.write_text("place\nlake\nlake\nmill\n")
@@ -173,7 +173,7 @@ def test_measure_draws_galleries_of_one_image_a_class(embeddings: Path) -> None:
         ["metric", "mean", "deviation"],
         ["R@1:place", "100.0", "0.0"],
     )
-    assert last == "over 10 draws"
+    assert last == "in percent, over 10 draws"
     rows = (embeddings / "draws.csv").read_text().splitlines()
     assert rows[:2] == ["draw,R@1:place", "1,1.0"] and len(rows) == 11
     both = (embeddings / "vectors.npy",) * 2
@@ -275,6 +275,24 @@ def test_compare_aligns_long_ids(tmp_path: Path) -> None:
     lines = hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "b.csv").out.splitlines()
     tables = [one for one in lines if one.startswith(("gained", "lost", "x", "熊"))]
     assert len(tables) == 4 and {columns_of(line) for line in tables} == {61 + 22}
+
+
+def test_numbers_beside_a_long_name_of_a_level_are_below_their_heads(tmp_path: Path) -> None:
+    metric = f"AP:{'long ' * 8}熊"
+    for name, value in (("a", 0.5), ("b", 0.25)):
+        lines = [f'image_id,class,"{metric}",AP', f"x,p,{value},0.5", f"y,q,{value},0.25"]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    said = hgld("evaluations", "compare", tmp_path / "a.csv", tmp_path / "b.csv").out
+    rows = [line for line in said.splitlines() if line.startswith(("metric", "AP"))]
+    assert {columns_of(line) for line in rows} == {columns_of(metric) + 1 + 55}
+    vectors, labels = tmp_path / "vectors.npy", tmp_path / "labels.csv"
+    np.save(vectors, np.eye(4, dtype=np.float32))
+    labels.write_text(f"{metric[3:]},b\nx,1\nx,1\ny,2\ny,2\n", encoding="utf-8")
+    said = hgld("evaluations", "measure", vectors, "--labels", labels).out
+    head, *rows = (one for one in said.splitlines() if one.startswith(("metric", "AP")))
+    assert head.endswith("queries   95 % interval")
+    ends = {columns_of(row[: row.index("  4  ") + 3]) for row in rows}
+    assert len(rows) == 2 and ends == {columns_of(head.removesuffix("   95 % interval"))}
 
 
 def test_compare_of_equal_values_names_no_query(tmp_path: Path) -> None:
