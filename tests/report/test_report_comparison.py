@@ -65,6 +65,8 @@ def test_the_tables_of_the_comparison_are_beside_the_page(work: Path) -> None:
     row = pd.read_csv(out / "metrics.csv").iloc[0]
     assert row["good"] == row["plain"] == 0.5 and row["difference low"] < 0 < row["difference high"]
     assert "difference low" not in (out / "metrics.tex").read_text()
+    labels = open_page(out).xpath("//*[@role='region']/@aria-label")
+    assert labels == ["Difference of each metric", "First image found"]
     says = "in percent; difference: plain minus good"
     assert says in text(open_page(out).xpath("//section[1]/p")[0])
     queries = pd.read_csv(out / "queries.csv")

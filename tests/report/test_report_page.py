@@ -416,6 +416,15 @@ def test_a_long_name_of_a_class_leaves_its_values_in_sight(run: MadeRun, chromiu
     assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0 and said == []
 
 
+def test_the_tabulator_stops_only_at_pictures_that_scroll(report: Path, chromium: Any) -> None:
+    view, _ = open_page(chromium, report / "report.html", width=1280)
+    stops = view.locator("picture[tabindex='0']")
+    assert stops.count() == 0
+    view.set_viewport_size({"width": 400, "height": 900})
+    view.wait_for_function("document.querySelector('picture').tabIndex === 0")
+    assert stops.count() == len(CHARTS)
+
+
 def test_a_printed_report_has_all_columns_of_its_tables(long_report: Path, chromium: Any) -> None:
     view, _ = open_page(chromium, long_report / "report.html", width=718)  # of A4 without margins
     view.emulate_media(media="print")
