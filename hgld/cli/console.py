@@ -27,7 +27,7 @@ from hgld.pipeline.lock import NEVER_RUN
 from hgld.pipeline.run import Summary
 from hgld.pipeline.stages import Stage
 from hgld.tasks import Label
-from hgld.words import duration_text, progress_text, wrapped
+from hgld.words import count_text, duration_text, progress_text, wrapped
 
 Item = TypeVar("Item")
 NOTE_INDENT = 16  # columns before a note's text
@@ -177,13 +177,13 @@ class Printer:
 
     def finished(self, summary: Summary) -> None:
         """Print how many rows came in, went on and were dropped."""
-        counts, unit = "", summary.unit
+        counts, (noun, *more) = "", summary.unit.split(" ")  # "class met"
         if summary.came_in is not None:
-            counts = f"{summary.came_in:,} {unit} in, {summary.went_on:,} out, "
+            counts = f"{count_text(summary.came_in, noun)} in, {summary.went_on:,} out, "
             counts += f"{summary.dropped:,} dropped, "
-        elif unit:
+        elif noun:
             dropped = f", {summary.dropped:,} dropped" if summary.dropped else ""
-            counts = f"{summary.went_on:,} {unit}{dropped}, "
+            counts = f"{' '.join([count_text(summary.went_on, noun), *more])}{dropped}, "
         self.console.print(f"{summary.stage:<9} {counts}{summary.seconds:.1f} s")
 
     def fresh(self, stage: Stage) -> None:

@@ -44,7 +44,7 @@ from hgld.pipeline.lock import Freshness, Lock, Workspace, foresee, judge, stage
 from hgld.pipeline.running import forget_running, record_running
 from hgld.pipeline.stages import Balance, Stage, active_stages, left_out, load_function
 from hgld.tasks import count_cores, prepare_workers, start_aside
-from hgld.words import nearest, plural_text, some_of
+from hgld.words import count_text, nearest, some_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,13 +79,13 @@ def count_balance(stage: Stage, workspace: Workspace, seconds: float) -> Summary
     came_in = _keys(balance.came_in, balance, workspace)
     went_on = _keys(balance.went_on, balance, workspace)
     dropped = _keys(balance.dropped, balance, workspace) if balance.dropped else came_in[:0]
-    unit = balance.unit or plural_text(workspace.pipeline.source.class_noun)
+    unit = balance.unit or workspace.pipeline.source.class_noun
     lost = came_in.difference(went_on).difference(dropped)
     both = went_on.intersection(dropped)
     if len(lost) or len(both) or len(went_on) + len(dropped) != len(came_in):
         example = (list(lost) + list(both) + list(went_on.difference(came_in)))[:1]
         raise Imbalance(
-            f"{stage.name}: {len(came_in)} {unit} in, but {len(went_on)} out and "
+            f"{stage.name}: {count_text(len(came_in), unit)} in, but {len(went_on)} out and "
             f"{len(dropped)} dropped (see {example})"
         )
     return Summary(stage.name, len(came_in), len(went_on), len(dropped), unit, seconds)

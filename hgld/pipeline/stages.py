@@ -26,7 +26,7 @@ class Balance:
     went_on: str
     dropped: str | None
     key: tuple[str, ...] = ("split", "landmark_id")
-    unit: str = ""  # the source's word for its classes
+    unit: str = ""  # a row; the source's word for a class
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Stage:
         served_by: "module:function", a context manager that stands in for the network.
         in_parts: tables that the function reads in parts, as ``LargeTable``.
         needs: an option that must be set, or the pipeline leaves the stage out.
-        unit: name of a row of its largest table, if the stage has no balance.
+        unit: noun for a row of its largest table, if the stage has no balance.
         revision: increase when the code gives another result for the same input and options.
     """
 
@@ -95,7 +95,7 @@ _collect = partial(
     "collect",
     reads=("source",),
     writes=("landmarks", "images", "queries", "images_dropped"),
-    unit="images",
+    unit="image",
     revision=2,
 )
 _link = partial(
@@ -120,7 +120,7 @@ _hint = partial(
     reads=("values", "taxonomy", "class_roots"),
     writes=("class_hints", "superclasses", "class_labels"),
     uses=("cluster.levels",),
-    unit="classes met",
+    unit="class met",
 )
 _label = partial(
     Stage,
@@ -152,7 +152,7 @@ _evaluate = partial(
     writes=("evaluation", "per_query", "ranked_levels"),
     checks={_CHECK_DEVICE: (), "hgld.evaluate:check_evaluation": ("images", "hierarchy")},
     aside="hgld.ranking.first_call:plan_compiling",
-    unit="measurements",
+    unit="measurement",
     revision=5,
 )
 
@@ -330,7 +330,7 @@ STAGES: tuple[Stage, ...] = (
         },
         writes=("clusters", "cluster_summary"),
         when=_FROM_WORDS,
-        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "values"),
+        balance=Balance("values", "clusters", None, ("class_id", "instance_of"), "value"),
         revision=2,
     ),
     Stage(
@@ -358,7 +358,7 @@ STAGES: tuple[Stage, ...] = (
         when=_FROM_WORDS,
         uses=("cluster.levels",),
         gate="hgld.review.sheets:require_decisions",
-        unit="values",
+        unit="value",
         revision=5,
     ),
     _label_decided(
@@ -398,7 +398,7 @@ STAGES: tuple[Stage, ...] = (
         writes=("shards", "export_dropped"),
         in_parts=("images",),
         checks={"hgld.shards.shard_url:check_url": ()},
-        balance=Balance("images", "shards", "export_dropped", ("split", "image_id"), "images"),
+        balance=Balance("images", "shards", "export_dropped", ("split", "image_id"), "image"),
         revision=3,
     ),
     Stage(

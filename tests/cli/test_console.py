@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import count
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.console import Console
 from hgld.cli import console, guarded
 from hgld.cli.overview import _metrics_tables
 from hgld.errors import WaitingForReview
+from hgld.pipeline.run import Summary
 from hgld.pipeline.stages import STAGES
 
 SHOW = """
@@ -167,3 +169,17 @@ def test_metrics_of_more_runs_than_fit_beside_each_other_are_several_tables(widt
     assert [name for row in rows if row[0] == "%" for name in row[1:]] == [*runs]
     found = [value for row in rows if row[0] == "H-AP" for value in row[1:]]
     assert found == [f"{i}.0" for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ((1, 1, 0, "class"), "label     1 class in, 1 out, 0 dropped, 0.5 s"),
+        ((None, 1, 0, "class met"), "label     1 class met, 0.5 s"),
+        ((None, 1200, 3, "query"), "label     1,200 queries, 3 dropped, 0.5 s"),
+        ((None, 7, 0, ""), "label     0.5 s"),
+    ],
+)
+def test_a_stage_counts_its_rows_by_their_noun(rows: Any, says: str, capsys: Any) -> None:
+    console.Printer().finished(Summary("label", *rows, 0.5))
+    assert capsys.readouterr().err == f"{says}\n"
