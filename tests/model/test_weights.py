@@ -116,7 +116,7 @@ def test_what_is_in_the_place_of_weights_is_named(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         for model, load in (
             ("test_resnet", lambda path: create_backbone("test_resnet", 64, path)),
-            ("ViT-B-32", lambda path: create_clip("ViT-B-32/x", path)),
+            ("ViT-S-32-alt", lambda path: create_clip("ViT-S-32-alt/x", path)),
         ):
             with pytest.raises(MissingWeights) as error:
                 load(path)
