@@ -87,7 +87,7 @@ def frame_latex(table: pd.DataFrame) -> str:
     for name in texts:
         texts[name] = [escape_latex(cell).replace("–", "--") for cell in texts[name]]
         if is_numeric_dtype(table[name]):
-            texts[name] = texts[name].str.replace("(?<!-)-(?=[0-9])", "$-$", regex=True)
+            texts[name] = [re.sub("(?<!-)-(?=[0-9])", "$-$", cell) for cell in texts[name]]
     shares = "Shares in percent. " if any(is_float_dtype(table[name]) for name in table) else ""
     notes = [rf"{shares}Needs \usepackage{{booktabs{package}}}."]
     return booktabs(notes, sides, head, [latex_row(row) for row in texts.values.tolist()], form)

@@ -120,6 +120,8 @@ def test_latex_has_minus_signs_and_no_letters_that_its_default_font_lacks() -> N
     *_, row, _, _ = frame_latex(pd.DataFrame({"model": ["a-1 > <b>|c"], **shares})).splitlines()
     name = r"a-1 \textgreater{} \textless{}b\textgreater{}\textbar{}c"
     assert row == rf"{name} & $-$8.5 ($-$12.8 to 3.7) \\"
+    empty = pd.DataFrame({"model": [], "x": np.empty(0)})
+    assert frame_latex(empty).splitlines()[3:6] == [r"model & x \\", r"\midrule", r"\bottomrule"]
 
 
 def test_latex_of_counts_alone_does_not_call_them_shares() -> None:
