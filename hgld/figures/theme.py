@@ -109,18 +109,24 @@ def mark_of(number: int, theme: Theme) -> tuple[str, str]:
 
 
 def readable_on(fill: Any, theme: Theme) -> str:
-    """The page's ink or its surface, whichever differs more in lightness from the fill.
+    """The page's ink or its surface, whichever has the higher contrast with the fill (WCAG 2).
 
     Example:
         >>> readable_on("white", LIGHT), readable_on("black", LIGHT)
         ('#1d2330', '#ffffff')
     """
 
-    def lightness(colour: Any) -> float:
-        red, green, blue = to_rgb(colour)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    def luminance(colour: Any) -> float:
+        parts = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
+        ]
+        return sum(c * share for c, share in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
 
-    return max(theme.ink, theme.surface, key=lambda ink: abs(lightness(ink) - lightness(fill)))
+    def contrast(ink: str) -> float:
+        dim, bright = sorted((luminance(ink), luminance(fill)))
+        return (bright + 0.05) / (dim + 0.05)
+
+    return max(theme.ink, theme.surface, key=contrast)
 
 
 @contextmanager

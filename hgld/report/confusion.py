@@ -108,12 +108,14 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
         axes: Axes = figure.add_subplot(facecolor=theme.surface)
         diagonal = np.eye(size, columns, dtype=bool)
         # mistakes have a ramp of their own, as their shares are small
-        _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
-        _fill(axes, share, ~diagonal, theme.series[1], theme, max(0.2, share[~diagonal].max()))
+        right = _fill(axes, share, diagonal, theme.series[0], theme, 1.0)
+        most = max(0.2, share[~diagonal].max())
+        wrong = _fill(axes, share, ~diagonal, theme.series[1], theme, most)
         for row, column in np.argwhere(share >= 0.005):
             value = share[row, column]
-            colour = theme.surface if row == column and value > 0.55 else theme.ink
-            cell: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
+            fill = right(value) if row == column else wrong(value / most)
+            cell: dict[str, Any] = {"ha": "center", "va": "center"}
+            cell["color"] = readable_on(fill, theme)
             axes.text(column, row, percent_text(value, digits=0), fontsize=8, **cell)
         style: dict[str, Any] = {"fontsize": 8.5, "color": theme.ink}
         names = [shortened(name, LONGEST_NAME) for name in confusion.columns]
@@ -134,12 +136,17 @@ def draw_confusion(confusion: Confusion, level: str, theme: Theme) -> Drawing:
 
 def _fill(
     axes: Axes, share: np.ndarray, mask: np.ndarray, colour: str, theme: Theme, most: float
-) -> None:
-    """Colour the cells of the mask from the page's colour at 0 to the full colour at ``most``."""
+) -> LinearSegmentedColormap:
+    """Colour the cells of the mask from the page's colour at 0 to the full colour at ``most``.
+
+    Returns:
+        The colour of each share of ``most``.
+    """
     ramp = LinearSegmentedColormap.from_list("ramp", [theme.surface, colour])
     cells = np.ma.array(share, mask=~mask)
     rows, columns = (np.arange(size + 1) - 0.5 for size in share.shape)
     axes.pcolormesh(columns, rows, cells, cmap=ramp, vmin=0, vmax=most, zorder=0)
+    return ramp
 
 
 def confusion_by_class(

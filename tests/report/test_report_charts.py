@@ -514,6 +514,16 @@ def test_the_names_of_a_legend_are_read_row_by_row(count: int) -> None:
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_numbers_of_a_confusion_differ_from_the_colour_of_their_cells(theme: Theme) -> None:
+    """On a dark page, white numbers were on full orange, with a contrast of 1.6."""
+    pairs = [(("a",), ("b",)), (("b",), ("b",)), (("b",), ("a",))]
+    (axes,) = draw_confusion(count_confusion(pairs), "group", theme).figure.axes
+    assert [word.get_text() for word in axes.texts] == ["100", "50", "50"]
+    orange, *_ = axes.texts
+    assert contrast(to_hex(orange.get_color()), theme.series[1]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_names_within_rings_differ_from_the_colour_below_them(theme: Theme) -> None:
     """White on the pale beige of an outer ring had a contrast of 1.9."""
     counts = {(a, a + b, a + b + c): 5 for a in "xyz" for b in "12" for c in "34"}
