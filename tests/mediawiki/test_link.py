@@ -612,7 +612,7 @@ def test_a_topic_of_a_category_that_a_dump_lacks_is_what_does_not_exist(tmp_path
     items = DumpedItems(tmp_path / "dump.json", ["en"], ["enwiki"], ["P31", "P301"])
     of_category = ("P31", "Q4167836", ""), ("P301", "Q5", "")
     items.known = {"Q4": NamedItem("Q4", statements=of_category), "Q5": NamedItem("")}
-    said = {"lake": Said("qid", "Q4", "Q4", "", tmp_path / "links.csv", 0)}
+    said = {"lake": Said("qid", "Q4", "Q4", "", "links.csv row 2")}
     linker = Linker(Search(), items, LinkOptions(), EmbedOptions(encoder="offline:minilm"))
     link = linker.link(["lake"], said)["lake"]
     assert (link.reason, link.detail) == (
@@ -712,7 +712,7 @@ def test_a_class_without_a_name_is_not_looked_up_and_not_in_the_sheet() -> None:
     assert found["\u72d0"].detail == "no item of that name in en"
 
 
-def test_a_person_may_link_a_class_whose_name_is_no_word(tmp_path: Path) -> None:
-    said = {"_": Said("qid", "Q193", "Q193", "", tmp_path / "links.csv", 0)}
+def test_a_person_may_link_a_class_whose_name_is_no_word() -> None:
+    said = {"_": Said("qid", "Q193", "Q193", "", "links.csv row 2")}
     linker = Linker(NothingFound(), Items(), LinkOptions(), EmbedOptions())
     assert linker.link(["_"], said)["_"].item.item_id == "Q193"
