@@ -127,17 +127,21 @@ def read_labels(path: Path, split: str = "") -> dict[str, LabelFile]:
         said = [name for name in ID_SPACES if name in path.name.casefold()]
         return {split or (said[0] if len(said) == 1 else ""): file}
     paths = path / ARTIFACTS["hierarchy"].file
-    hierarchy = declared_table("hierarchy").read(paths) if paths.is_file() else None
-    if hierarchy is not None and (deep := files_of_paths(hierarchy, paths)):
+    hierarchy = declared_table("hierarchy").read(paths) if paths.is_file() else pd.DataFrame()
+    try:
+        classes = None if hierarchy.empty else classes_of(hierarchy)
+    except InvalidData as error:
+        raise InvalidData(f"{path}: {error}") from None
+    if classes is not None and (deep := files_of_paths(hierarchy, paths)):
         return {name: file for name, file in deep.items() if split in ("", name)}
     there = {name: path / file for name, file in FILES.items() if (path / file).is_file()}
     found = {name: read_label_file(file) for name, file in there.items() if split in ("", name)}
-    if hierarchy is not None:
-        now = labels_now(classes_of(hierarchy), {name: file.labels for name, file in found.items()})
+    if classes is not None:
+        now = labels_now(classes, {name: file.labels for name, file in found.items()})
         found = {name: replace(file, labels=now[name]) for name, file in found.items()}
-    classes = path / "labels.csv"  # of a release
-    if not found and classes.is_file():
-        return read_labels(classes, split)
+    released = path / "labels.csv"
+    if not found and released.is_file():
+        return read_labels(released, split)
     if not found:
         raise InvalidData(f"{path}: no label file in it; expected {' or '.join(FILES.values())}")
     return found

@@ -35,6 +35,7 @@ from hgld.artifacts.table_checks import require_unique
 from hgld.config import KIND_SEPARATOR, LEVEL_NAMES, LabelOptions, StageContext
 from hgld.errors import InvalidData, UsageError
 from hgld.hierarchy.kinds import classes_above
+from hgld.shards.classes import number_classes
 from hgld.tasks import say
 from hgld.words import describe_twins, nearest, plural_text
 
@@ -270,12 +271,17 @@ def read_published(
 
 
 def classes_of(hierarchy: pd.DataFrame) -> pd.DataFrame:
-    """Return kind and supercategory of each landmark, by split and id: ``hierarchy_of`` back."""
-    paths = [list(json.loads(text).values()) for text in hierarchy["path"]]
-    kinds = [KIND_SEPARATOR.join(above) for *above, _, _ in paths]
-    groups = [group for *_, group, _ in paths]
-    keys = pd.MultiIndex.from_frame(hierarchy[BY_LANDMARK])
-    return pd.DataFrame({"kind": kinds, "supercategory": groups}, keys, dtype="str")
+    """Return kind and supercategory of each landmark, by split and id: ``hierarchy_of`` back.
+
+    Raises:
+        InvalidData: no rows, or a path that is not as the others.
+    """
+    found = number_classes(hierarchy)
+    names = found.landmarks.set_index(BY_LANDMARK)
+    paths = names[[f"name_{k}" for k in range(1, len(found.levels))]].to_numpy().tolist()
+    kinds = [KIND_SEPARATOR.join(path[:-1]) for path in paths]
+    groups = ["".join(path[-1:]) for path in paths]  # a flat data set has none
+    return pd.DataFrame({"kind": kinds, "supercategory": groups}, names.index, dtype="str")
 
 
 def labels_now(

@@ -100,6 +100,14 @@ def test_a_work_folder_is_compared_with_the_edits_of_its_hierarchy(tmp_path: Pat
     ]
 
 
+def test_a_hierarchy_that_is_no_hierarchy_is_named(tmp_path: Path) -> None:
+    save(tmp_path / "train_label_to_hierarchical.csv", {1: "lake"})
+    for text, says in (("x", "path is 'x'"), ("{}", "path is '{}'")):
+        (tmp_path / "hierarchy.csv").write_text(f"split,landmark_id,path\ntrain,1,{text}\n")
+        with pytest.raises(InvalidData, match=rf"{tmp_path}: hierarchy.csv row 2: {says}"):
+            read_labels(tmp_path)
+
+
 def test_a_file_of_no_known_split_is_compared_with_one_other(tmp_path: Path) -> None:
     a = read_labels(save(tmp_path / "mine.csv", {1: "lake"}))
     b = read_labels(save(tmp_path / "index.csv", {1: "lake"}))
