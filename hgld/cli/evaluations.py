@@ -655,11 +655,11 @@ def _describe(found: "Comparison", rows: int) -> Iterator[str]:
     rose = found.by_query[found.by_query["difference"] > 0].head(rows)
     fell = found.by_query[found.by_query["difference"] < 0].iloc[::-1].head(rows)
     gained, lost = (fell, rose) if lower_is_better(found.metric) else (rose, fell)
-    title = f"gained most ({found.metric})"
-    width = _widest([title, *rose["image_id"], *fell["image_id"]], IMAGE)
-    for title, part in (("gained most", gained), ("lost most", lost)):
+    parts = {f"gained most ({found.metric})": gained, f"lost most ({found.metric})": lost}
+    width = _widest([*parts, *rose["image_id"], *fell["image_id"]], IMAGE)
+    for title, part in parts.items():
         if len(part):
-            yield f"\n{f'{title} ({found.metric})':<{width}}{'A':>7}{'B':>7}{'B - A':>8}"
+            yield f"\n{title:<{width}}{'A':>7}{'B':>7}{'B - A':>8}"
         for one in part.to_dict("records"):
             values = f"{_percent(one['a']):>7}{_percent(one['b']):>7}"
             yield f"{padded(one['image_id'], width)}{values}{100 * one['difference']:>+8.1f}"

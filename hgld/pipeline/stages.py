@@ -26,7 +26,7 @@ class Balance:
     went_on: str
     dropped: str | None
     key: tuple[str, ...] = ("split", "landmark_id")
-    unit: str = ""  # a row; the source's word for a class
+    unit: str = ""  # noun for a row; empty: the source's word for a class
 
 
 @dataclass(frozen=True)
