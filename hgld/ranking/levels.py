@@ -117,7 +117,9 @@ def check_side(
         as_ids(block, f"{side}_labels")
 
 
-def refuse_unlabelled(query_labels: Tensor, labels: Tensor, side: str = "gallery") -> None:
+def refuse_unlabelled(
+    query_labels: Tensor, labels: Tensor, names: str = "query_labels and gallery_labels"
+) -> None:
     """Raise ShapeError if -1, by which many tables mean no label, would be a class of both sides.
 
     On one side alone it is no class of the other.
@@ -128,9 +130,9 @@ def refuse_unlabelled(query_labels: Tensor, labels: Tensor, side: str = "gallery
     for block in torch.split(labels, LABELS_AT_ONCE):
         if bool((both := absent & (as_ids(block) == -1).any(0).cpu()).any()):
             raise ShapeError(
-                f"query_labels and {side}_labels hold -1 at level {int(both.int().argmax()) + 1}: "
-                "images without a label would be one class; leave these queries out, or give each "
-                "such image a number of its own"
+                f"{names} hold -1 at level {int(both.int().argmax()) + 1}: images without a label "
+                "would be one class; leave these queries out, or give each such image a number of "
+                "its own"
             )
 
 

@@ -80,7 +80,7 @@ def rank_part(
     num_levels = as_ids(query_labels, "query_labels").shape[1]
     check_side("query", [query], query_labels, query, num_levels)
     check_side("part", [part], part_labels, query, num_levels)
-    refuse_unlabelled(query_labels, part_labels, "part")
+    refuse_unlabelled(query_labels, part_labels, "query_labels and part_labels")
     if len(part) > MOST_PART:
         raise ShapeError(f"a part of {len(part)} images; cut it into parts of {MOST_PART} or fewer")
     if torch.float64 in (query.dtype, part.dtype):

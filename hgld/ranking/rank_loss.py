@@ -67,8 +67,12 @@ class Sides:
         ids: Tensor | None = None,
         ref_ids: Tensor | None = None,
         num_levels: int | None = None,
+        level: int | None = None,
     ) -> "Sides":
         """Build the sides from the arguments of a loss, after validation.
+
+        Down to ``level``, the finest that the loss uses (None: all), -1 is refused: images without
+        a label would be a class.
 
         Raises:
             ShapeError: the arguments do not fit together.
@@ -89,6 +93,8 @@ class Sides:
         for name, vectors, paths in (("", queries, labels), ("ref_", gallery, gallery_labels)):
             check_labels(paths, len(vectors), num_levels, name)
             _refuse_padding(paths, name)
+        names = "labels" if ref_labels is None else "labels and ref_labels"
+        grades.refuse_unlabelled(labels[:, :level], gallery_labels[:, :level], names)
         return cls(queries, gallery.to(queries.dtype), labels, gallery_labels, own)
 
     def levels(self, rows: slice, include_self: bool, at: int | None = None) -> Tensor:
@@ -384,7 +390,7 @@ class BatchLoss(nn.Module, ABC):
             ShapeError: the arguments do not fit together.
         """
         given = embeddings, labels, ref_embeddings, ref_labels, ids, ref_ids
-        sides = Sides.of(*given, self.num_levels)
+        sides = Sides.of(*given, self.num_levels, self.level)
         at = None if self.hierarchical else sides.level_or_finest(self.level)
         # The first batch only, as a sampler repeats its mistakes and the check sorts all labels.
         if not self._checked:

@@ -228,6 +228,25 @@ def test_images_without_a_label_are_no_class_of_queries_and_gallery(kind) -> Non
 
 
 @pytest.mark.parametrize(
+    "loss",
+    [losses.SupAP(), losses.SupHAP(2), losses.HiMulCon(2), losses.Triplet(), losses.CLCD(2, 4)],
+)
+def test_images_without_a_label_are_no_class_of_a_loss(loss) -> None:
+    labels = PATHS.index_put((torch.arange(4, 6), torch.tensor(1)), torch.tensor(-1))
+    with pytest.raises(ShapeError, match=r"^labels hold -1 at level 2: images without a label"):
+        loss(EMBEDDINGS, labels)
+
+
+def test_a_loss_takes_images_without_a_label_at_a_finer_level_or_among_references() -> None:
+    labels = PATHS.index_put((torch.arange(4, 6), torch.tensor(1)), torch.tensor(-1))
+    coarse = losses.SupAP(level=1)
+    assert torch.equal(coarse(EMBEDDINGS, labels), coarse(EMBEDDINGS, PATHS))
+    assert losses.SupAP()(EMBEDDINGS, PATHS, EMBEDDINGS, labels).isfinite()
+    with pytest.raises(ShapeError, match=r"^labels and ref_labels hold -1 at level 2"):
+        losses.SupAP()(EMBEDDINGS, labels, EMBEDDINGS, labels)
+
+
+@pytest.mark.parametrize(
     ("names", "reason"), [(["a", "a"], "a different name for each"), (["a"], "1 level names for 2")]
 )
 def test_level_names_are_as_many_as_levels_and_differ(names, reason) -> None:
