@@ -58,7 +58,7 @@ from hgld.tasks import say, track
 from hgld.words import count_text, describe_twins, some_of
 
 IMAGES = ("jpg", "jpeg", "png", "webp")  # suffixes of members, the first one found counts
-PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|Z))")
+PACKED = re.compile(r".*\.(tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|z))", re.IGNORECASE)
 # would break a name over lines; U+FFFD is the decoder's mark for bytes that are not UTF-8
 CONTROL = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ufffd]")
 
@@ -347,13 +347,18 @@ def _find_tars(folder: Path) -> list[Path]:
     if not folder.is_dir():
         what = "a file" if folder.is_file() else "no such folder"
         raise InvalidData(f"{folder}: {what}; give the folder that holds the tars")
-    packed = sorted(path.name for path in folder.glob("*") if PACKED.fullmatch(path.name))
+    names = sorted(path.name for path in folder.iterdir())
+    packed = [name for name in names if PACKED.fullmatch(name)]
     if packed:
         raise InvalidData(
             f"{folder / packed[0]}: is compressed ({len(packed)} such files), so its samples have "
             "no place; unpack it to a .tar, or move it away"
         )
-    tars = sorted(folder.glob("*.tar"))
+    for name in names:  # it would be passed over, and readers look for shards by their ending
+        if name.lower().endswith(".tar") and not name.endswith(".tar"):
+            raise InvalidData(f"{folder / name}: its ending is not in small letters; rename it to "
+                              f"{name[:-4]}.tar")  # fmt: skip
+    tars = [folder / name for name in names if name.endswith(".tar")]
     for tar in tars:
         if not tar.is_file():
             raise InvalidData(f"{tar}: not a regular file; move it away")

@@ -655,10 +655,16 @@ def test_a_level_that_is_given_twice_is_named(foreign: Path) -> None:
         index_shards(foreign, levels=("family", "family"))
 
 
-@pytest.mark.parametrize("suffix", ["tar.gz", "tgz", "tar.zst"])
+@pytest.mark.parametrize("suffix", ["tar.gz", "tgz", "tar.zst", "TAR.GZ"])
 def test_compressed_shards_are_not_passed_over(foreign: Path, suffix: str) -> None:
     (foreign / f"photos-9.{suffix}").write_bytes(b"")
     with pytest.raises(InvalidData, match=rf"photos-9\.{suffix}: is compressed .* unpack it"):
+        index_shards(foreign)
+
+
+def test_a_tar_with_its_ending_in_capitals_is_not_passed_over(foreign: Path) -> None:
+    write_tar(foreign / "photos-9.TAR", "a.jpg a.cls")
+    with pytest.raises(InvalidData, match=r"photos-9\.TAR: .* rename it to photos-9\.tar"):
         index_shards(foreign)
 
 
