@@ -254,12 +254,14 @@ def test_the_release_names_no_landmarks(folder: Path, file: str) -> None:
     assert "landmark" not in text.replace("landmark_id", "")
 
 
-def draft(tmp_path: Path, labels: str) -> subprocess.CompletedProcess[str]:
+def draft(
+    tmp_path: Path, labels: str, name: str = "labels.csv"
+) -> subprocess.CompletedProcess[str]:
     """`hgld new` on six images of a CSV."""
     for i in range(6):
         (tmp_path / "photos").mkdir(exist_ok=True)
         Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "photos" / f"{i}.png")
-    (tmp_path / "photos" / "labels.csv").write_text(labels)
+    (tmp_path / "photos" / name).write_text(labels)
     return hgld(tmp_path, "new", "photos")
 
 
@@ -272,6 +274,14 @@ def test_a_csv_with_levels_keeps_its_hierarchy(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     pipeline = load_pipeline(tmp_path / "photos.toml")
     assert pipeline.label.source == "folder" and pipeline.source.labels_csv == "labels.csv"
+
+
+def test_a_csv_with_its_ending_in_capitals_is_read(tmp_path: Path) -> None:
+    (tmp_path / "photos" / "other").mkdir(parents=True)  # else this folder would be a class
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "other" / "0.png")
+    done = draft(tmp_path, "path,class\n" + rows(*"xyx"), "Labels.CSV")
+    assert done.stdout.startswith("photos: 2 classes by Labels.CSV, 3 images\n"), done.stdout
+    assert load_pipeline(tmp_path / "photos.toml").source.labels_csv == "Labels.CSV"
 
 
 def test_a_draft_of_repeated_names_qualifies_them_if_that_is_asked_for(tmp_path: Path) -> None:

@@ -173,7 +173,9 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
 
 def _find_csv(folder: Path) -> str:
     """The name of the CSV with a column ``path``; empty if there is none."""
-    names = sorted(path.name for path in folder.glob("[!.]*.csv"))
+    others = (".json", ".ods", ".parquet", ".tsv", ".xls", ".xlsx")
+    endings = {path.name: path.suffix.lower() for path in sorted(folder.glob("[!.]*"))}
+    names = [name for name, ending in endings.items() if ending == ".csv"]
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
         files = [path.relative_to(folder) for path in list_tree(folder, hidden=False).files]
@@ -188,10 +190,8 @@ def _find_csv(folder: Path) -> str:
         raise InvalidData(
             f"{folder}: {', '.join(found)} have a column path; name the CSV of labels labels.csv"
         )
-    others = (".json", ".ods", ".parquet", ".tsv", ".xls", ".xlsx")
-    if not found and (
-        tables := sorted(p.name for p in folder.glob("[!.]*") if p.suffix.lower() in others)
-    ):
+    tables = [name for name, ending in endings.items() if ending in others]
+    if tables and not found:
         say(
             f"{folder}: {', '.join(tables)}: not read; to give the classes by a table, save it as "
             "CSV in UTF-8, with a column path and one for each level, coarse to fine"
