@@ -7,7 +7,7 @@ CPU and GPU; other scores are sorted by torch.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -22,7 +22,9 @@ from hgld.ranking.checks import check_count
 from hgld.ranking.kernels.device import (
     MOST_PART,
     TILE,
+    Watch,
     agrees,
+    blocks_of,
     check_scores,
     fill_up,
     has_triton,
@@ -45,7 +47,6 @@ from hgld.ranking.structure import ClassSums
 
 CELLS_AT_ONCE = 1 << 24  # when torch sorts, to bound memory
 MOST_IMAGES = (1 << 31) - 2  # ranks and gallery rows are int32
-Watch = Callable[[Sequence[slice]], Iterable[slice]]
 Fields = tuple[np.ndarray, np.ndarray, np.ndarray]  # fields of a Ranking
 
 
@@ -278,7 +279,7 @@ def _rank_by_sorting(
     size = len(gallery_labels)
     whole = fill_up(_rows_of(gallery, query, 0, size), -size % TILE)  # so that equal vectors tie
     rows = max(1, CELLS_AT_ONCE // size)
-    for block in watch([slice(at, at + rows) for at in range(0, len(query), rows)]):
+    for block in watch(blocks_of(len(query), rows)):
         levels = grades.shared_levels(query_labels[block], gallery_labels)
         if exclude_self:
             own = start + torch.arange(block.start, block.start + len(levels), device=levels.device)

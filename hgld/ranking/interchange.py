@@ -235,9 +235,10 @@ def kaggle_score(
 
 
 def _ap_at(images: Sequence[str], relevant: set[str], k: int) -> float:
+    """AP@k of the first k images."""
     seen: set[str] = set()
     total = 0.0
-    for rank, image in enumerate(images[:k], 1):
+    for rank, image in enumerate(images, 1):
         if image in relevant and image not in seen:
             seen.add(image)
             total += len(seen) / rank

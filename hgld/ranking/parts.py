@@ -16,7 +16,7 @@ Example:
     [[0, 1, 1, 0], [1, 0, 0, 1]]
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,7 +26,14 @@ import torch
 from torch import Tensor
 
 from hgld.errors import ShapeError
-from hgld.ranking.kernels.device import LEAST_PART, MOST_PART, new_array, over_rows
+from hgld.ranking.kernels.device import (
+    LEAST_PART,
+    MOST_PART,
+    Watch,
+    blocks_of,
+    new_array,
+    over_rows,
+)
 from hgld.ranking.levels import ClassRanges, as_ids, check_side, refuse_unlabelled
 from hgld.ranking.rankings import Ranking
 
@@ -168,7 +175,7 @@ def rank_in_parts(
     exclude_self: bool,
     start: int,
     first: int,
-    watch: Callable[[Sequence[slice]], Iterable[slice]],
+    watch: Watch,
     part: int,
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Rank float32 embeddings: yield the fields of ``Ranking`` for blocks of queries.
@@ -205,9 +212,7 @@ def rank_in_parts(
     counts[:, -1] -= int(exclude_self)
 
     rows = max(LEAST_ROWS, min(MOST_ROWS, RUN_CELLS // size))
-    for block in watch(
-        [slice(at, min(at + rows, len(query))) for at in range(0, len(query), rows)]
-    ):
+    for block in watch(blocks_of(len(query), rows)):
         here = query[block]
         runs, tops, columns = new_array((len(here), size), np.uint64), [], []
         for number, (a, b) in enumerate(pairwise(cuts)):

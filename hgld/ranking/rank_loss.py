@@ -33,7 +33,7 @@ from hgld.ranking.checks import (
     check_tensors,
     widen,
 )
-from hgld.ranking.kernels.device import all_finite, pair_scores, whole_products
+from hgld.ranking.kernels.device import all_finite, blocks_of, pair_scores, whole_products
 from hgld.ranking.surrogates import RankFunction, first_derivative
 
 LEAST_LENGTH = 1e-12  # of an embedding; the squares of a shorter one lose digits
@@ -270,8 +270,7 @@ class _Streamed(RankFunction):
         d_queries = torch.zeros_like(queries) if wanted else None
         same = references is queries  # then both gradients are added to one tensor
         d_references = d_queries if same or not wanted else torch.zeros_like(references)
-        for start in range(0, len(queries), rows):
-            part = slice(start, start + rows)
+        for part in blocks_of(len(queries), rows):
             levels = levels_of(part)
             scores = pair_scores(queries[part], references)  # (rows, G)
             with torch.set_grad_enabled(wanted):
@@ -444,14 +443,13 @@ class RankLoss(BatchLoss):
     def of_sides(self, sides: Sides, at: int | None) -> Tensor:
         """Mean of ``per_query``, some rows at a time."""
         sides = self.extend(sides, at or 1)
-        size = len(sides.queries)
         rows = self.chunk or max(ROWS_AT_LEAST, CELLS_AT_ONCE // len(sides.gallery))
 
         def levels_of(part: slice) -> Tensor:
             return self.relevant(sides.levels(part, self.include_self, at))
 
         def count() -> int:
-            parts = (slice(start, start + rows) for start in range(0, size, rows))
+            parts = blocks_of(len(sides.queries), rows)
             return sum(int((levels_of(part) > 0).any(1).sum()) for part in parts)
 
         losses_of = self.of_batch(count)

@@ -30,7 +30,7 @@ from hgld.errors import ShapeError
 from hgld.ranking import levels as grades
 from hgld.ranking.checks import check_choice, check_count, check_finite, check_positive
 from hgld.ranking.kernels import loss_gpu
-from hgld.ranking.kernels.device import agrees, has_triton
+from hgld.ranking.kernels.device import agrees, blocks_of, has_triton
 from hgld.ranking.steps import SigmoidStep, Step, chosen
 
 KS = (1, 2, 4, 8, 16)
@@ -482,8 +482,7 @@ def plain_loss(scores: Tensor, levels: Tensor, rel: Tensor, goal: Goal) -> tuple
     # (rows, P, G) pairs are held at a time, so their number follows from the most positives
     most = int((levels > 0).sum(1).max())
     rows = max(1, PAIRS_AT_ONCE // max(1, most * scores.shape[1]))
-    for start in range(0, len(scores), rows):
-        part = slice(start, start + rows)
+    for part in blocks_of(len(scores), rows):
         with torch.enable_grad():
             chunk = scores[part].detach().requires_grad_()
             found = _loss_of_rows(chunk, levels[part], rel[part], goal)

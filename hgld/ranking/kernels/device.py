@@ -21,7 +21,7 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -41,6 +41,7 @@ from hgld.errors import HgldError, ShapeError, UsageError
 from hgld.words import single_blanks
 
 Compare = Callable[[], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]
+Watch = Callable[[Sequence[slice]], Iterable[slice]]  # wraps blocks, e.g. to show progress
 COLUMN_BITS = 25  # with 7 bits of level and 32 of score in one integer: 33 million images
 MOST_PART = (1 << COLUMN_BITS) - 1  # the kernels number the images of a part
 PART_IMAGES = 1 << 20  # on a CPU: 2 GB of 512 dimensions
@@ -203,6 +204,16 @@ def over_rows(work: Callable[[slice], None], rows: int) -> None:
     cuts = [rows * i // threads for i in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(cuts)]
     list(_pool(threads).map(work, parts))
+
+
+def blocks_of(rows: int, step: int) -> list[slice]:
+    """Return slices of at most ``step`` rows that partition the rows, in order.
+
+    Example:
+        >>> blocks_of(5, 2)
+        [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return [slice(at, min(at + step, rows)) for at in range(0, rows, step)]
 
 
 def largest_part(device: torch.device, dim: int) -> int:

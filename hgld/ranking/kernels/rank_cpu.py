@@ -5,7 +5,7 @@ score's 32 bits in descending order, and 8 bits of level. Ranks are therefore ex
 among equal scores the less relevant comes first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,8 @@ from hgld.compiled import Array, fast, inner, kernel, part
 from hgld.ranking.kernels.device import (
     COLUMN_BITS,
     LEAST_ROWS,
+    Watch,
+    blocks_of,
     not_finite,
     over_rows,
     score_rows,
@@ -36,7 +38,7 @@ def rank_blocks(
     gallery: Tensor,
     classes: "ClassRanges",
     first: int,
-    watch: Callable[[Sequence[slice]], Iterable[slice]],
+    watch: Watch,
 ) -> Iterator[tuple[Array, Array, Array]]:
     """Rank float32 embeddings: yield the fields of ``Ranking`` for blocks of queries.
 
@@ -48,8 +50,7 @@ def rank_blocks(
     size = len(places)
     rows = max(1, min(BLOCK_ROWS, BLOCK_CELLS // size, len(query)))
     scores = query.new_empty(rows, size)
-    blocks = [slice(at, min(at + rows, len(query))) for at in range(0, len(query), rows)]
-    for block in watch(blocks):
+    for block in watch(blocks_of(len(query), rows)):
         here = scores[: block.stop - block.start]
         score_rows(query[block], gallery, here)
         levels = np.empty(here.shape, np.int8)
@@ -79,9 +80,8 @@ def sort_part(
     places, *of_queries = sides
     step = max(LEAST_ROWS, BLOCK_CELLS // len(gallery))
     scores = query.new_empty(min(step, len(query)), len(gallery))
-    for at in range(0, len(query), step):
-        block = slice(at, min(at + step, len(query)))
-        here = scores[: block.stop - at]
+    for block in blocks_of(len(query), step):
+        here = scores[: block.stop - block.start]
         score_rows(query[block], gallery, here)
         own_sides = places, *(side[block] for side in of_queries)
         rank_scores(here, own_sides, runs[block], order[block])

@@ -5,15 +5,21 @@ returns the level at each rank, one byte per pair; the metrics are computed from
 for any other ranking.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.ranking.kernels.device import COLUMN_BITS, check_scores, not_finite, whole_products
+from hgld.ranking.kernels.device import (
+    COLUMN_BITS,
+    Watch,
+    blocks_of,
+    check_scores,
+    not_finite,
+    whole_products,
+)
 from hgld.ranking.kernels.loss_gpu import on
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ def rank_blocks(
     gallery: Tensor,
     ranges: "ClassRanges",
     first: int,
-    watch: Callable[[Sequence[slice]], Iterable[slice]],
+    watch: Watch,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Rank float32 embeddings: yield the fields of ``Ranking`` for blocks of queries.
 
@@ -47,8 +53,7 @@ def rank_blocks(
     device_offsets = offsets.to(query.device)
     # as large as scores and relevant images fit in memory
     most = min(CELLS_AT_ONCE // len(sorted_gallery), ITEMS_AT_ONCE // max(1, int(room.max())))
-    bounds = [*range(0, len(room), max(1, min(ROWS_AT_ONCE, most))), len(room)]
-    for block in watch([slice(*pair) for pair in pairwise(bounds)]):
+    for block in watch(blocks_of(len(room), max(1, min(ROWS_AT_ONCE, most)))):
         with whole_products(query.device):
             scores = query[block] @ sorted_gallery.T
         where = ranges.starts[block], ranges.ends[block], ranges.own[block], device_offsets[block]
@@ -153,8 +158,7 @@ def sort_part(
     own = torch.where(own >= 0, place[own.clamp(min=0)], -1)
     columns = torch.arange(len(gallery), device=query.device)
     rows = max(1, CELLS_AT_ONCE // (4 * len(gallery)))  # a sort takes more memory than the scores
-    for at in range(0, len(query), rows):
-        block = slice(at, at + rows)
+    for block in blocks_of(len(query), rows):
         with whole_products(query.device):
             scores = query[block] @ gallery.T
         check_scores(scores)
