@@ -231,7 +231,7 @@ def measure_files(
         *(f"R@1:{finest}", f"mAP@R:{finest}", f"mAP@100:{finest}"),
     )
     for metric in chosen:
-        parse(metric).at_level(names)
+        parse(metric).require_levels(names)
     sides = [query] if gallery is None else [query, gallery]
     vectors = [unit_rows(side.vectors) if cosine else _as_they_are(side) for side in sides]
     if gallery is not None and (inside := _count_inside(query, gallery, *vectors)):

@@ -102,8 +102,7 @@ def choose_metrics(
     for name in names:
         try:
             metric = parse(name)
-            metric.at_level(levels)
-            metric.relevance_key(len(levels))  # checks the weights of wAP
+            metric.require_levels(levels)
         except UsageError as error:
             raise UsageError(f"evaluate.metrics: {error}") from None
         of_a_level = FORMS[metric.metric][2] and metric.metric != "ASI"

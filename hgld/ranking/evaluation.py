@@ -90,8 +90,7 @@ def evaluate(
     first = first_ranks(names)
     blocks = rank_blocks(*sides, exclude_self, first, level_names=level_names, stacklevel=3)
     for name in parsed:  # before the first block is ranked: a wrong name costs no time
-        name.at_level(level_names)
-        name.relevance_key(len(level_names))
+        name.require_levels(level_names)
     sums = ClassSums.of(gallery, gallery_labels) if CPCC in names else None
     found = measure(blocks, names, level_names, gallery_labels, sums, stacklevel=3)
     return replace(found, gallery=len(gallery))

@@ -142,6 +142,11 @@ class MetricName:
             f"(nor 1..{len(level_names)})"
         )
 
+    def require_levels(self, level_names: tuple[str, ...]) -> None:
+        """Raise UsageError unless its level is one of these, and it has a weight for each."""
+        self.at_level(level_names)
+        self.relevance_key(len(level_names))
+
 
 def parse(name: str) -> MetricName:
     """Parse the name of a metric.
