@@ -57,7 +57,8 @@ def resample_means(
 ) -> np.ndarray:
     """Return the means of resampled queries or classes.
 
-    All columns share the draws, so the difference of two columns is that of a paired bootstrap.
+    All columns share the draws, so the difference of two columns is that of a paired bootstrap. The
+    classes are numbered by their first query, so that their names do not decide what is drawn.
 
     Args:
         values: (Q, C); nan if a query has no value.
@@ -79,8 +80,9 @@ def resample_means(
     known = ~np.isnan(values)
     sums, counts = np.where(known, values, 0.0), known.astype(np.float64)
     if classes is not None:
-        order = np.argsort(classes, kind="stable")
-        starts = np.unique(classes[order], return_index=True)[1]
+        numbers = pd.factorize(classes)[0]
+        order = np.argsort(numbers, kind="stable")
+        starts = np.unique(numbers[order], return_index=True)[1]
         sums = np.add.reduceat(sums[order], starts, axis=0)
         counts = np.add.reduceat(counts[order], starts, axis=0)
     # most columns lack the same queries: multiply each pattern of missing values only once

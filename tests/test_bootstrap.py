@@ -32,6 +32,12 @@ def test_classes_of_one_query_each_are_drawn_as_queries_are() -> None:
     )
 
 
+def test_names_of_classes_do_not_decide_what_is_drawn() -> None:
+    values, classes = np.random.default_rng(0).random((9, 1)), np.array([*"aabbbcdee"])
+    named = np.array([{"a": "z", "c": "b", "b": "y"}.get(name, name) for name in classes])
+    np.testing.assert_array_equal(resample_means(values, classes), resample_means(values, named))
+
+
 def test_a_value_that_is_missing_counts_in_no_mean() -> None:
     values = np.array([[0.2, 0.3], [0.4, 0.3], [np.nan, 0.3]])
     means = resample_means(values, draws=300)

@@ -603,7 +603,7 @@ def _print_measures(found: "FileResult") -> None:
         interval = found.intervals.get(name)
         ends = "-" if interval is None else " to ".join(map(_percent, interval))
         typer.echo(f"{padded(name, width)}{_percent(mean):>7}{counted:>10}   {ends}")
-    typer.echo(f"in percent; intervals over {count_text(len(set(found.classes)), 'class')}")
+    typer.echo(f"in percent; intervals over {count_text(found.units, 'class')}")
 
 
 def _print_draws(found: "DrawnResult") -> None:

@@ -53,15 +53,34 @@ class FileResult:
     unmatched: dict[str, int]
 
     @cached_property
+    def _measured(self) -> pd.DataFrame:
+        """(Q, M) values by id and class, of the queries that have any; sorted as a report has them.
+
+        So the report's bootstrap of the same evaluation draws the same.
+        """
+        table = pd.DataFrame(self._values, [self.ids, self.classes])
+        return table.dropna(how="all").sort_index()
+
+    @property
+    def _values(self) -> dict[str, np.ndarray]:
+        return {name: values.numpy() for name, values in self.result.per_query.items()}
+
+    @property
+    def units(self) -> int:
+        """Number of classes that the bootstrap draws: those of a query with a value."""
+        return self._measured.index.get_level_values(1).nunique()
+
+    @cached_property
     def intervals(self) -> dict[str, tuple[float, float] | None]:
         """Return the 95 % confidence interval of each mean; the bootstrap draws whole classes.
 
         None for a metric with values in one class only; CPCC has none.
         """
-        if not self.result.per_query:
-            return {}
-        values = np.stack([v.numpy() for v in self.result.per_query.values()], axis=1)
-        low, high = find_ends(resample_means(values, self.classes)).tolist()
+        table = self._measured
+        if table.empty:
+            return dict.fromkeys(self.result.per_query)
+        classes = table.index.get_level_values(1).to_numpy()
+        low, high = find_ends(resample_means(table.to_numpy(), classes)).tolist()
         ends = zip(self.result.per_query, low, high, strict=True)
         return {name: None if math.isnan(a) else (a, b) for name, a, b in ends}
 
@@ -77,7 +96,7 @@ class FileResult:
             },
             "mean": {n: None if v != v else v for n, v in self.result.mean().items()},
             "interval": self.intervals,
-            "bootstrap": {"unit": "classes", "units": len(np.unique(self.classes))},
+            "bootstrap": {"unit": "classes", "units": self.units},
             "skipped": self.result.skipped,
             "inverted": self.result.inverted,
         }
@@ -88,9 +107,10 @@ class FileResult:
         The protocol (``gallery_images``, ``levels``) is in each row, so that two files that were
         not measured alike can be told apart.
         """
-        columns = {name: values.numpy() for name, values in self.result.per_query.items()}
         protocol = {"gallery_images": self.result.gallery, "levels": " > ".join(self.levels)}
-        return pd.DataFrame({"image_id": self.ids, "class": self.classes, **columns, **protocol})
+        return pd.DataFrame(
+            {"image_id": self.ids, "class": self.classes, **self._values, **protocol}
+        )
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,8 @@ def test_whole_numbers_beside_missing_labels_are_the_same_classes() -> None:
 def test_classes_of_one_name_below_two_parents_are_drawn_apart() -> None:
     kinds, places = ["church", "church", "bridge", "bridge"], ["other", "other", "other", "new"]
     table = pd.DataFrame({"kind": kinds, "place": places})
-    found = measure_files(Given(Path("x"), VECTORS, None, table), metrics=["R@1"])
+    given = Given(Path("x"), VECTORS, None, table)
+    found = measure_files(given, metrics=["R@1", "R@1:kind"])
     assert found.facts()["bootstrap"]["units"] == 3
     assert found.table()["class"][2] == "bridge > other"
     table["place"] = ["other", "other", "old", "new"]

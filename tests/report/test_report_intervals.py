@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 from scipy.stats import ttest_rel
 
 from hgld.errors import InvalidData
+from hgld.evaluate.given import Given
+from hgld.evaluate.measured_files import measure_files
 from hgld.report.intervals import Intervals, measure_intervals
 from hgld.report.metrics_table import best_run, metric_rows, metrics_table
 from hgld.report.page import describe_seeds
@@ -205,3 +208,19 @@ def test_runs_without_a_seed_in_common_are_not_told_apart() -> None:
     for name, facts in given["evaluation"]["models"].items():
         facts["seed"] += 5 * name.startswith("B")
     assert measure_intervals(**given).ties == {"AP": {"A", "B"}}
+
+
+def test_intervals_of_files_are_those_of_the_report() -> None:
+    """In any order of the rows and by other names of the classes; two queries have no value."""
+    chance = np.random.default_rng(0)
+    numbers, ids = chance.integers(0, 9, 40), np.array([f"p{i}" for i in chance.permutation(40)])
+    numbers[:2] = 10, 11
+    vectors = (chance.normal(size=(12, 4))[numbers] + chance.normal(size=(40, 4))).astype("f4")
+    names = pd.DataFrame({"place": np.array([*"qwertyuiopas"])[numbers]})
+    files = measure_files(Given(Path("x"), vectors, ids, names), metrics=["AP", "R@1"])
+    by_query = files.table().melt("image_id", ["AP", "R@1"], "metric").dropna()
+    classes = by_query["image_id"].map(dict(zip(ids, map(str, numbers), strict=True)))
+    found = measure(by_query.assign(model="m", **{"class": classes}), "classes")
+    for name, ends in files.intervals.items():
+        assert ends == pytest.approx(found.ends["m", name], abs=1e-12)
+    assert files.units == found.units == len({*numbers[2:]})
