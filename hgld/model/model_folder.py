@@ -91,6 +91,15 @@ def run_names(models: Path) -> list[str]:
     return [str(name) for own in models_by_run(models).values() for name in own]
 
 
+def parse_record(line: bytes) -> dict[str, Any]:
+    """Parse a line of ``metrics.jsonl``, the measurements of a step; empty if it is damaged."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def hash_weights(folder: Path | None) -> str:
     """SHA-256 of the weights in a model's folder; empty: there are none."""
     path = None if folder is None else folder / WEIGHTS

@@ -5,7 +5,6 @@ has a single level. A title states a finding if the numbers support one.
 """
 
 import gc
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +25,7 @@ from hgld.figures import (
     draw_shares,
     draw_sunburst,
 )
-from hgld.model.model_folder import CONFIG, RUNS, run_names
+from hgld.model.model_folder import CONFIG, LOSSES, RUNS, parse_record, run_names
 from hgld.report.class_map import ClassMap, draw_class_maps, place_classes
 from hgld.report.confusion import (
     confusion_by_class,
@@ -62,17 +61,16 @@ def read_losses(run: Path) -> LossCurve | None:
     Raises:
         InvalidData: a line is not a JSON object.
     """
-    path = run / "metrics.jsonl"
+    path = run / LOSSES
     if not path.is_file():
         return None
     steps, losses = list[float](), list[float]()
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            record = dict(json.loads(line))
-        except (ValueError, TypeError):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        record = parse_record(line)
+        if not record:
             raise InvalidData(
                 f"{path} line {number}: not a JSON object; delete the run's folder and train again"
-            ) from None
+            )
         if "step" in record and "loss" in record:
             steps.append(float(record["step"]))
             losses.append(float(record["loss"]))

@@ -35,6 +35,7 @@ from hgld.model.model_folder import (
     WEIGHTS,
     check_model,
     hash_weights,
+    parse_record,
     run_names,
 )
 from hgld.model.weights import one_line
@@ -75,21 +76,12 @@ def _verify_run(run: Path) -> dict[str, Any]:
     with suppress(OSError):
         lines = losses.read_bytes().splitlines()
     # A line counts up to the first that is not the next step's.
-    records = enumerate(map(_record, lines), start=1)
+    records = enumerate(map(parse_record, lines), start=1)
     right = (r.get("step") == number and "loss" in r for number, r in records)
     steps, found = config.get("steps", 0), sum(takewhile(bool, right))
     if steps and found != steps:
         raise InvalidData(f"{losses}: holds {found} of {steps} steps; {TRAIN_AGAIN}")
     return config
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    """Parse a line of measurements; empty if it is damaged."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -221,7 +213,7 @@ class RunFolder:
 
     def seconds(self, after: int, until: int) -> dict[str, float]:
         """Seconds of the steps after .. until, by part and in total."""
-        lines = map(_record, (self.path / TIMINGS).read_bytes().splitlines())
+        lines = map(parse_record, (self.path / TIMINGS).read_bytes().splitlines())
         steps = [found for found in lines if found.get("step") in range(after + 1, until + 1)]
         parts = {part: sum(found.get(f"{part}_s", 0.0) for found in steps) for part in PARTS}
         return {**parts, "all": sum(parts.values())}
@@ -238,7 +230,7 @@ def _remove(path: Path) -> None:
 def _open_behind(path: Path, done: int) -> TextIO:
     lines = path.read_bytes().splitlines()[:done] if path.is_file() else []
     # A kill can leave half a line.
-    whole = [line for line in lines if _record(line).get("step") in range(1, done + 1)]
+    whole = [line for line in lines if parse_record(line).get("step") in range(1, done + 1)]
     write_file(path, b"".join(line + b"\n" for line in whole))
     return path.open("a", encoding="utf-8")
 
