@@ -127,7 +127,7 @@ def draw_charts(
     counts: Counts,
     runs: Path,
     vector_formats: Sequence[str],
-    meanwhile: Callable[[], object] | None = None,
+    meanwhile: Callable[[], object],
 ) -> list[Chart]:
     """Return all charts that have data; each core draws some, and this process does other work."""
     plans = [
@@ -139,8 +139,15 @@ def draw_charts(
         *_plan_counts(counts),
     ]
     tasks = [(plan, tuple(vector_formats)) for plan in plans]
-    drawn = map_tasks(draw_chart, tasks, "Drawing charts", count_cores(), meanwhile=meanwhile)
-    for note in [note for _, notes in drawn for note in notes][:1]:  # one letter for all charts
+    found = list[str]()
+
+    def work() -> None:
+        with watched_by(None, found.append):
+            meanwhile()
+
+    drawn = map_tasks(draw_chart, tasks, "Drawing charts", count_cores(), meanwhile=work)
+    # each process names the first letter that no font has; one is enough
+    for note in [*found, *(note for _, notes in drawn for note in notes)][:1]:
         say(note)
     return [chart for chart, _ in drawn]
 

@@ -8,6 +8,8 @@ from PIL import Image, ImageDraw, features
 
 from hgld.figures import LIGHT, Drawing, draw_line, fonts, open_figure
 from tests.listening import heard
+from tests.made_run import MadeRun
+from tests.report.reading import write
 
 
 def drawn(text: str) -> bytes:
@@ -64,3 +66,15 @@ def test_texts_of_matplotlibs_font_use_no_other() -> None:
     assert [path.name for path in fonts.fonts_for("Schloß, маяк", "-Bold")] == [
         "DejaVuSans-Bold.ttf"
     ]
+
+
+def test_charts_and_photos_of_a_report_name_one_letter(
+    run: MadeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fonts, "_named", [])
+    monkeypatch.setattr("hgld.report.charts.count_cores", lambda: 2)
+    run.hierarchy["path"] = run.hierarchy["path"].str.replace("lake", "la\U00013000ke")  # 𓀀
+    with heard() as notes:
+        write(run)
+    # a font of the machine may have it
+    assert [note.partition(":")[0] for note in notes] in ([], ["figures draw 𓀀 as a box"])
