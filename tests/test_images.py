@@ -289,6 +289,16 @@ def test_a_small_image_is_never_enlarged(form: str) -> None:
     assert shrink_jpeg(data, 256, 90) == data
 
 
+def test_a_photo_too_long_for_a_jpeg_is_not_shrunk() -> None:
+    data = save(Image.new("RGB", (70_000, 257)), "PNG")
+    assert shrink_jpeg(data, 256, 90) == data
+
+
+def test_an_error_of_the_code_is_not_taken_for_a_damaged_photo() -> None:
+    with pytest.raises(ValueError, match="quality"):
+        shrink_jpeg(save(upright(), "JPEG"), 16, "90")  # type: ignore[arg-type]
+
+
 def claim(data: bytes, side: int) -> bytes:
     """The JPEG with another width and height in its header."""
     changed = bytearray(data)

@@ -78,17 +78,17 @@ def shrink_jpeg(data: bytes, short_side: int, quality: int) -> bytes:
         with decoding(), open_image(data) as image:
             if min(image.size) <= short_side:
                 return data
-            changes = describe_changes(is_turned(image), short_side, quality)
-            own = image.info.get("comment", b"")
-            own = own.encode() if isinstance(own, str) else own  # a PNG's is text
+            turned, own = is_turned(image), image.info.get("comment", b"")
             upright = upright_rgb(image)
-            note = MARK.format(width=upright.width, height=upright.height, changes=changes).encode()
-            buffer = io.BytesIO()
-            # A JPEG segment holds 65,533 bytes at most.
-            comment = (note + own)[:65_000]
-            made = resize(upright, short_side)
-            made.save(buffer, "JPEG", quality=quality, optimize=True, comment=comment)
-    except Undecodable:
+        changes = describe_changes(turned, short_side, quality)
+        note = MARK.format(width=upright.width, height=upright.height, changes=changes).encode()
+        own = own.encode() if isinstance(own, str) else own  # a PNG's is text
+        buffer = io.BytesIO()
+        # A JPEG segment holds 65,533 bytes at most.
+        comment = (note + own)[:65_000]
+        made = resize(upright, short_side)
+        made.save(buffer, "JPEG", quality=quality, optimize=True, comment=comment)
+    except (Undecodable, OSError):  # OSError: a side is longer than a JPEG's 65,500 pixels
         return data
     return buffer.getvalue()
 
