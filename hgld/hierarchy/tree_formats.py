@@ -105,9 +105,9 @@ def read_names(path: Path) -> tuple[dict[str, list[str]], set[str]]:
             for name in text.split(","):
                 names.setdefault(name.strip(), []).append(one)
     elif path.is_file() and _is_gbif(path):
-        for row in _taxa(path):
-            if not _is_accepted(row) and row.get("acceptedNameUsageID"):
-                names.setdefault(_name_of(row), []).append(row["acceptedNameUsageID"])
+        for taxon in _taxa(path):
+            if taxon["status"] != "accepted" and taxon["synonym_of"]:
+                names.setdefault(taxon["name"], []).append(taxon["synonym_of"])
     return names, ranked
 
 
@@ -374,33 +374,33 @@ def _is_gbif(path: Path) -> bool:
 
 
 def _taxa(path: Path) -> Iterator[dict[str, str]]:
+    """Yield GBIF's taxa; one that is not accepted is a synonym of another, or doubtful."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-
-
-def _is_accepted(taxon: Mapping[str, str]) -> bool:
-    """Whether a taxon is neither a synonym, which names another taxon, nor doubtful."""
-    status = taxon.get("taxonomicStatus")
-    return status == "accepted" if status else not taxon.get("acceptedNameUsageID")
-
-
-def _name_of(taxon: Mapping[str, str]) -> str:
-    return taxon.get("canonicalName") or taxon.get("scientificName", "")
+        for row in csv.DictReader(file, restval="", delimiter="\t", quoting=csv.QUOTE_NONE):
+            synonym_of = row.get("acceptedNameUsageID", "")
+            yield {
+                "id": row["taxonID"],
+                "parent": row["parentNameUsageID"],
+                "name": row.get("canonicalName") or row.get("scientificName", ""),
+                "rank": row.get("taxonRank", ""),
+                "status": row.get("taxonomicStatus") or ("synonym" if synonym_of else "accepted"),
+                "synonym_of": synonym_of,
+            }
 
 
 def _gbif(path: Path) -> Tree:
     """Read a slice of GBIF's backbone; synonyms are left out, taxa without parent are roots."""
-    rows = list(_taxa(path))
-    accepted = [row for row in rows if _is_accepted(row)]
-    here = {row["taxonID"] for row in accepted}
-    nodes = []
-    for number, row in enumerate(accepted, 1):
-        above = row["parentNameUsageID"]
-        parent = above if above in here else ""
-        nodes.append(ClassNode(row["taxonID"], parent, _name_of(row), f"taxon {number}"))
-    if len(accepted) < len(rows):
-        say(f"{path.name}: {len(rows) - len(accepted):,} taxa are synonyms or doubtful; left out")
-    ranks = {row.get("taxonRank", "") for row in accepted}
+    taxa = list(_taxa(path))
+    accepted = [taxon for taxon in taxa if taxon["status"] == "accepted"]
+    here, ranks = ({taxon[fact] for taxon in accepted} for fact in ("id", "rank"))
+    nodes = [
+        ClassNode(
+            one["id"], one["parent"] if one["parent"] in here else "", one["name"], f"taxon {n}"
+        )
+        for n, one in enumerate(accepted, 1)
+    ]
+    if len(accepted) < len(taxa):
+        say(f"{path.name}: {len(taxa) - len(accepted):,} taxa are synonyms or doubtful; left out")
     levels = [rank for rank in RANKS if rank in ranks]
     return build_tree(nodes, levels if ranks <= set(RANKS) else ())
 

@@ -388,6 +388,13 @@ def test_a_taxon_without_a_status_is_a_synonym_if_it_names_another_in_its_place(
     assert [*read_tree(path)] == ["2435194", "5219404"]
 
 
+def test_a_taxon_whose_row_is_cut_is_named(tmp_path: Path) -> None:
+    head = "taxonID\tparentNameUsageID\tscientificName\ttaxonomicStatus"
+    (tmp_path / "Taxon.tsv").write_text(f"{head}\n1\t\tFelidae\taccepted\n2\t1\n")
+    with pytest.raises(InvalidData, match=r"Taxon\.tsv: taxon 2: a class has an empty name"):
+        read_tree(tmp_path / "Taxon.tsv")
+
+
 def test_openimages_hierarchy_is_read_with_its_descriptions(tmp_path: Path) -> None:
     below = [{"LabelName": "/m/1", "Subcategory": [{"LabelName": "/m/2"}]}, {"LabelName": "/m/2"}]
     document = {"LabelName": "/m/0bl9f", "Subcategory": below}
