@@ -454,6 +454,24 @@ def test_what_cannot_be_accepted_is_named(
         accept_edits(runner_of(pipeline, Notes()), [pipeline.parent / "work" / file], bool)
 
 
+def test_the_label_files_are_not_among_the_tables_to_edit(tmp_path: Path) -> None:
+    pipeline = tmp_path / "toy.toml"
+    pipeline.write_text('labels = "labels"\n[source]\nkind = "toy"\n')
+    runner = runner_of(pipeline, Notes())
+    with pytest.raises(
+        UsageError, match=r"these are: landmarks\.csv, .*, hierarchy\.csv$"
+    ) as raised:
+        accept_edits(runner, [tmp_path / "work" / "images.parquet"], bool)
+    assert "label_to_hierarchical" not in str(raised.value)
+    stage = next(stage for stage in runner.stages if "train_labels" in stage.writes)
+    for name in ("train_labels", "index_labels"):
+        file = f"{name.removesuffix('s')}_to_hierarchical.csv"
+        with pytest.raises(
+            InvalidData, match=f"{file}: a release takes its classes from hierarchy"
+        ):
+            runner.check_edit(stage, name)
+
+
 def test_a_changed_table_that_cannot_be_accepted_is_reported(
     run: Callable[..., Notes], pipeline: Path
 ) -> None:

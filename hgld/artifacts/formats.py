@@ -149,6 +149,7 @@ class Table:
         may_lack: text columns that a CSV may lack; they are read as empty.
         editable: people may edit the file; an edit counts after `hgld accept`. A change of any
             other output is damage: its stage makes it again.
+        edit_instead: the file that people edit in place of this one, whose edits are refused.
         verify: "module:function" that checks the rows of an edit and raises InvalidData.
         also: prefix of further columns of text; empty: there are none.
         may_have: further columns of numbers in a Parquet table, all of them or none.
@@ -164,6 +165,7 @@ class Table:
     optional: bool = False
     may_lack: tuple[str, ...] = ()
     editable: bool = False
+    edit_instead: str = ""
     verify: str | None = None
     also: str = ""
     may_have: Mapping[str, ColumnType] = field(default_factory=dict)

@@ -304,18 +304,6 @@ def labels_now(
     return found
 
 
-def refuse_edit(_: pd.DataFrame) -> None:
-    """Refuse an edit of ``train_labels`` or ``index_labels``, which no stage but publish reads.
-
-    Raises:
-        InvalidData: always; it names the table to edit.
-    """
-    raise InvalidData(
-        "train_label_to_hierarchical.csv, index_label_to_hierarchical.csv: a release takes their "
-        "classes from hierarchy.csv, which is the table to edit"
-    )
-
-
 def files_of_paths(hierarchy: pd.DataFrame, path: Path) -> dict[str, LabelFile]:
     """Return split -> labels of paths; empty if these are H-GLDv2's levels of its landmarks.
 

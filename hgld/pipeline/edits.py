@@ -206,7 +206,8 @@ def _find_edits(runner: "Runner", files: Sequence[Path]) -> Iterator[Edit]:
     }
     for file in files:
         if file not in names:
-            known = ", ".join(ARTIFACTS[name].file for name in names.values())
+            tables = map(declared_table, names.values())
+            known = ", ".join(table.file for table in tables if not table.edit_instead)
             raise UsageError(
                 f"{file}: not a table of this pipeline that people may edit; these are: {known}"
             )

@@ -422,11 +422,15 @@ class Runner:
         """Read a table that a person edited.
 
         Raises:
-            InvalidData: it cannot be read, its ``verify`` refuses it, or its rows do not balance
-                with the stage's others.
+            InvalidData: another table is to be edited instead, it cannot be read, its ``verify``
+                refuses it, or its rows do not balance with the stage's others.
         """
         artifact, path = declared_table(name), self.workspace.path(name)
         try:
+            if other := artifact.edit_instead:
+                raise InvalidData(
+                    f"{path}: a release takes its classes from {other}, which is the table to edit"
+                )
             table = artifact.read(path)
             if artifact.verify is not None:
                 load_function(artifact.verify)(table)

@@ -1,12 +1,9 @@
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from hgld.artifacts import declared_table
 from hgld.errors import InvalidData
 from hgld.hierarchy.label_file import read_label_file
-from hgld.pipeline.stages import load_function
 
 FULL = "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made"
 CUT = "landmark_id,hierarchical_label,natural_or_human_made"
@@ -146,13 +143,3 @@ def test_the_real_index_file_is_whole_and_comes_back_byte_for_byte(
 def test_a_folder_is_asked_for_a_file_in_it(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"a folder; name a label file in it, such as train_lab"):
         read_label_file(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["train_labels", "index_labels"])
-def test_an_edit_of_a_published_file_is_refused_since_releases_follow_the_hierarchy(
-    name: str,
-) -> None:
-    table = declared_table(name)
-    assert table.editable and table.verify is not None
-    with pytest.raises(InvalidData, match=rf"{table.file}.*from hierarchy.csv"):
-        load_function(table.verify)(pd.DataFrame(columns=list(table.columns)))
