@@ -16,6 +16,7 @@ from hgld.hierarchy.scrape.answers import LookUp, lookup_key, read_found
 from hgld.hierarchy.scrape.items import DumpedItems, DumpedLookUps, scrape_items
 from tests.hierarchy.made_dump import write_dumps
 from tests.hierarchy.small_wiki import Wiki
+from tests.listening import heard
 from tests.mediawiki.world import entity, is_a, text_claim
 
 SEARCH = lookup_key("search", "en", "red fox")
@@ -150,3 +151,27 @@ def test_a_class_that_an_item_names_twice_or_by_an_id_merged_since_is_above_it_o
         ("Q1", "Q20"),
         ("Q20", "Q40"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("item_id", "notices"),
+    [
+        *(
+            (one, [f"linked.csv: 1 class by name, as Wikidata has no such item_id: fox ({one})"])
+            for one in ("Q404", "Q9999999999999")
+        ),
+        ("", []),
+    ],
+)
+def test_a_class_linked_to_no_item_goes_by_its_name_and_an_unknown_id_is_reported(
+    wiki: Wiki, context: StageContext, item_id: str, notices: list[str]
+) -> None:
+    row = {"split": "train", "landmark_id": 0, "name": "fox", "commons_url": ""}
+    options = ScrapeOptions(source="items", wikidata_api=wiki.url, contact="someone@example.org")
+    classes = pd.DataFrame([row])
+    with heard() as said:
+        found, *_ = scrape_items(
+            classes, classes.assign(item_id=item_id), options=options, context=context
+        )
+    assert found["instance_of"].tolist() == ["fox"]
+    assert [text for text in said if text.startswith("linked.csv")] == notices

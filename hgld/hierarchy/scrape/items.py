@@ -36,7 +36,7 @@ from hgld.hierarchy.scrape.dump import Entity, read_entities, require_read
 from hgld.hierarchy.scrape.saved import UNKNOWN, read_names
 from hgld.hierarchy.scrape.subclasses import Knowledge, Wikidata, walk_up
 from hgld.tasks import say
-from hgld.words import count_text, single_blanks
+from hgld.words import count_text, single_blanks, some_of
 
 STRINGS = re.compile(rb'"(?:value|title)":"([^"\\]*(?:\\.[^"\\]*)*)"')
 PARTS_READ = ("labels", "descriptions", "aliases", "sitelinks", "claims")
@@ -222,6 +222,7 @@ def scrape_items(
         UsageError: ``scrape.contact`` is not set.
         Resumable: Wikidata cannot be reached now; finished batches are kept.
     """
+    linked = linked[linked["item_id"] != ""]  # an emptied cell takes the item away
     items = {row["item_id"] for row in records(linked)}
     languages = tuple(dict.fromkeys((*context.languages, "en")))
     best_first = dict.fromkeys((*context.languages, *LANGUAGES))
@@ -230,6 +231,13 @@ def scrape_items(
         with open_items(options, context.state, languages, options.properties) as (_, known):
             # One hop more than asked for: the values are the first above the items.
             graph = walk_up(items, set(options.roots) - items, options.most_hops + 1, known.learn)
+    if gone := [
+        f"{row['name']} ({row['item_id']})"
+        for row in records(linked)
+        if not graph[row["item_id"]].item_id
+    ]:
+        by_name = f"{count_text(len(gone), 'class')} by name, as Wikidata has no such item_id"
+        say(f"linked.csv: {by_name}: {some_of(gone, 3)}")
     rows = [
         {
             **UNKNOWN,
