@@ -89,7 +89,7 @@ def test_a_stop_request_does_not_wait_for_the_tasks_that_run(tmp_path: Path, fir
     command = [sys.executable, "-c", code, "work"]
     environment = {**os.environ, "BEGUN": str(tmp_path / "begun")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    says = "hgld: stopped by SIGTERM; finished work is kept, run the same command again\n"
+    says = "hgld: stopped by SIGTERM; the same command goes on from here\n"
     assert (done.returncode, done.stderr) == (75, says)
 
 

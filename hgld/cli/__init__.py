@@ -28,7 +28,6 @@ from hgld.stopping import handle_with, ignore_requests
 __all__ = ["app", "guarded", "main"]
 
 INTERRUPTED = 130
-AGAIN = "finished work is kept, run the same command again"  # a tool without parts, such as measure, has none
 REPEATED_S = 0.05  # until a request to stop that was dropped is sent again
 
 
@@ -144,10 +143,10 @@ def guarded(command: Callable[[], object]) -> int:
         typer.echo(f"hgld: {where}: {what}" if where else f"hgld: {what}", err=True)
         return Resumable.exit_code if lack else 1
     except _Stopped as stop:
-        typer.echo(f"hgld: {stop}; {AGAIN}", err=True)
+        typer.echo(f"hgld: {stop}; the same command goes on from here", err=True)
         return Resumable.exit_code
     except SystemExit as done:  # how Typer ends
         if done.code == INTERRUPTED:
-            typer.echo(f"hgld: interrupted; {AGAIN}", err=True)
+            typer.echo("hgld: interrupted; the same command goes on from here", err=True)
         return done.code if isinstance(done.code, int) else 0
     return 0

@@ -492,7 +492,7 @@ def after_sighup(handler: str) -> "subprocess.CompletedProcess[str]":
 
 def test_a_request_to_stop_is_not_swallowed_on_the_way() -> None:
     done = after_sighup("SIG_DFL")
-    says = "hgld: stopped by SIGHUP; finished work is kept, run the same command again\n"
+    says = "hgld: stopped by SIGHUP; the same command goes on from here\n"
     assert (done.returncode, done.stderr) == (75, says)
 
 
@@ -512,9 +512,7 @@ def test_a_request_within_a_finalizer_is_heard_after_it(name: str, code: int) ->
     given = [sys.executable, "-c", work, "work"]
     done = subprocess.run(given, capture_output=True, text=True, timeout=300)
     assert done.returncode == code
-    assert re.fullmatch(
-        r"hgld: .*; finished work is kept, run the same command again\n", done.stderr
-    )
+    assert re.fullmatch(r"hgld: .*; the same command goes on from here\n", done.stderr)
 
 
 def test_a_request_that_interrupts_the_wait_for_a_thread_does_not_end_python_beneath_it() -> None:
@@ -539,7 +537,7 @@ def test_a_request_that_interrupts_the_wait_for_a_thread_does_not_end_python_ben
         cli.app = command
         cli.main()"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    says = "hgld: stopped by SIGTERM; finished work is kept, run the same command again\n"
+    says = "hgld: stopped by SIGTERM; the same command goes on from here\n"
     assert (found.returncode, found.stdout, found.stderr) == (75, "[True]\n", says)
 
 
@@ -628,10 +626,7 @@ def test_a_place_that_cannot_be_a_work_folder_is_told(tmp_path: Path) -> None:
 
 def test_an_interrupt_ends_in_one_line_and_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert guarded(lambda: sys.exit(130)) == 130
-    assert (
-        capsys.readouterr().err
-        == "hgld: interrupted; finished work is kept, run the same command again\n"
-    )
+    assert capsys.readouterr().err == "hgld: interrupted; the same command goes on from here\n"
 
 
 def test_a_warning_is_a_note_and_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

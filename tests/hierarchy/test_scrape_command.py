@@ -135,7 +135,7 @@ def test_ctrl_c_keeps_whole_batches_and_the_same_command_goes_on(
         _, errors = process.communicate(timeout=120)
     assert process.returncode == code
     assert re.search(r"stopped: \d+ of 300 landmarks are looked up and kept", errors)
-    assert errors.splitlines()[-1].endswith("finished work is kept, run the same command again")
+    assert errors.splitlines()[-1].endswith("the same command goes on from here")
     assert "Traceback" not in errors
     assert run(wiki, folder).returncode == 0
     assert len(wiki.asked) == needed + 1  # the batch under way is asked for twice
