@@ -5,7 +5,7 @@ It imports the standard library only, so that ``hgld doctor`` can use it if a pa
 
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from textwrap import wrap
 from unicodedata import category, combining, east_asian_width, normalize
@@ -120,18 +120,6 @@ def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
     return wrap(
         text, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
     )
-
-
-def free_name(name: str, taken: Container[str]) -> str:
-    """Return the name, with ``_`` behind it if another column is called so.
-
-    Example:
-        >>> free_name("recall", ["old", "new"]), free_name("old", ["old", "new"])
-        ('recall', 'old_')
-    """
-    while name in taken:
-        name += "_"
-    return name
 
 
 def some_of(texts: Sequence[str], most: int, between: str = ", ") -> str:

@@ -28,7 +28,7 @@ from hgld.cli.arguments import (
 )
 from hgld.cli.output import print_json, progress, require_other, write_sheets
 from hgld.errors import HgldError, UsageError
-from hgld.words import columns_of, count_text, free_name, padded, percent_text, verb_text
+from hgld.words import columns_of, count_text, padded, percent_text, verb_text
 
 if TYPE_CHECKING:
     from hgld.evaluate.compare import Comparison
@@ -433,7 +433,6 @@ def _write_comparison(
 ) -> str:
     """Write the page, or the tables of two CSVs, and return a line that names it."""
     from hgld.bootstrap import pair_seeds
-    from hgld.evaluate.compare import COLUMNS
     from hgld.report.comparison import write_comparison, write_tables
     from hgld.report.examples import Images, NameQueries
 
@@ -443,7 +442,6 @@ def _write_comparison(
         names = [f"{side.run} ({side.folder.name})" for side in sides]
     if names[0] == names[1]:
         names = [f"{name} {letter}" for name, letter in zip(names, "AB", strict=True)]
-    names = [free_name(name, COLUMNS) for name in names]
     tables = found.tables(*names)
     by_query = found.by_query.rename(columns=dict(zip("ab", names, strict=True)))
     if sides[0].given is not None:

@@ -28,10 +28,6 @@ from hgld.evaluate.results import MeasuredRun
 from hgld.ranking import lower_is_better
 from hgld.words import count_text, part_text, shared_text
 
-COLUMNS = {  # of the tables of a comparison beside the two runs
-    *("metric", "difference", "difference low", "difference high", "better", "worse", "t", "p"),
-    *("first image", "level", "image_id"),
-}
 Pairs = Sequence[tuple[str, str]]  # a model of A and one of B
 
 

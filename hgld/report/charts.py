@@ -44,15 +44,7 @@ from hgld.report.intervals import best_runs, known_means
 from hgld.report.metrics_table import best_run, mean_of
 from hgld.report.plans import ChartData, ChartPlan
 from hgld.tasks import count_cores, map_tasks, say, watched_by
-from hgld.words import (
-    count_text,
-    free_name,
-    level_classes,
-    level_noun,
-    part_text,
-    share_text,
-    verb_text,
-)
+from hgld.words import count_text, level_classes, level_noun, part_text, share_text, verb_text
 
 LossCurve = tuple[list[float], list[float]]  # steps and losses
 SECTIONS = {
@@ -197,8 +189,8 @@ def _plan_levels(measured: ChartData) -> Iterator[ChartPlan]:
     about += f"; lines are 95 % intervals over the {measured.intervals.unit}." if ends else "."
     draw = partial(draw_level_bars, values, ends)
     none = np.nan, np.nan
-    # of cars, a level is called model
-    table: dict[str, list[Any]] = {free_name("model", shown): list(values)}
+    head = "run" if "model" in shown else "model"  # of cars, a level is called model
+    table: dict[str, list[Any]] = {head: list(values)}
     for level in shown:
         found = [ends.get((run, level), none) for run in values]
         table[level] = [values[run][level] for run in values]
@@ -366,10 +358,10 @@ def _plan_counts(counts: Counts) -> Iterator[ChartPlan]:
     about = (
         f"Labelled {level_classes(finest)} of each {level_noun(coarse)}, and their exported images."
     )
-    columns = ["within", level_classes(finest), "images"]
+    head = "class" if coarse in ("within", "images") else coarse  # a level may be called so
     table = pd.DataFrame(
         [(b.name, " > ".join(path[:-1]), b.classes, b.images) for path, b in paths],
-        columns=[free_name(coarse, columns), *columns],
+        columns=[head, "within", level_classes(finest), "images"],
     )
     yield ChartPlan("groups", "data", title, about, partial(draw_groups, bars, finest), table)
     if len(counts.levels) > 2:

@@ -3,7 +3,7 @@
 The evaluation measures the curves while it ranks the gallery (``hgld.ranking.curves``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from hgld.ranking.curves import ALPHAS, RECALLS, Curves, CurveValues
 from hgld.report.figures import draw_lines
 from hgld.report.metrics_table import mean_of
 from hgld.report.plans import ChartData, ChartPlan
-from hgld.words import free_name, level_noun, percent_text, share_text
+from hgld.words import level_noun, percent_text, share_text
 
 
 def mean_curves(curves: Sequence[Curves]) -> Curves:
@@ -66,7 +66,7 @@ def _plan_precision(
         draw_lines, lines, list(measured.runs), axis, labels=labels, dots=False, full=True
     )
     table = pd.DataFrame(
-        {free_name("recall", found): RECALLS, **{m: c.precision for m, c in found.items()}}
+        {_head("recall", found): RECALLS, **{m: c.precision for m, c in found.items()}}
     )
     best = max(found, key=lambda model: float(found[model].precision.mean()))
     half = float(found[best].precision[len(RECALLS) // 2])
@@ -93,7 +93,7 @@ def _plan_alpha(found: Mapping[str, Curves], measured: ChartData, of: str) -> It
     draw = partial(draw_lines, lines, list(measured.runs), axis)
     alphas = [f"{alpha:g}" for alpha in ALPHAS]
     table = pd.DataFrame(
-        {free_name("alpha", found): alphas, **{m: c.by_alpha for m, c in found.items()}}
+        {_head("alpha", found): alphas, **{m: c.by_alpha for m, c in found.items()}}
     )
     yield ChartPlan("alpha", "ranking", title, about, draw, table)
 
@@ -116,5 +116,10 @@ def _plan_gap(found: Mapping[str, Curves], measured: ChartData, of: str) -> Iter
     axis = ("images in a batch", "decomposability gap (points of AP)")
     draw = partial(draw_lines, lines, list(measured.runs), axis, powers=True)
     table = pd.DataFrame({model: curves.gaps for model, curves in found.items()})
-    table = table.reset_index(names=free_name("batch", found))
+    table = table.reset_index(names=_head("batch", found))
     yield ChartPlan("gap", "ranking", title, about, draw, table)
+
+
+def _head(axis: str, runs: Collection[str]) -> str:
+    """Name of the first column, other than those of the runs, which may be called so."""
+    return f"{axis} (axis)" if axis in runs else axis

@@ -24,7 +24,6 @@ from hgld.report.class_map import FEWEST, project
 from hgld.report.examples import Images
 from hgld.report.rendering import jpeg_bytes, render_page
 from hgld.tasks import say, track
-from hgld.words import free_name
 
 PAGE, TABLE = "map.html", "map.parquet"
 COLUMNS = {  # of the table beside the levels
@@ -97,7 +96,7 @@ def write_map(
         found += [(side.images, str(side.ids[row])) for row in rows]
     vectors = np.concatenate(parts)
     paths = [images.path(name) for images, name in found]
-    columns = [free_name(level, COLUMNS) for level in levels]
+    columns = [level + "_" * (level in COLUMNS) for level in levels]
     table = pd.DataFrame(
         {
             "image_id": [name for _, name in found],

@@ -370,16 +370,6 @@ def test_compare_writes_the_tables_of_two_csvs(tmp_path: Path) -> None:
     assert r"AP & 37.5 & 50.0 & 12.5 (0.0--25.0) & 1 & 0 \\" in (out / "metrics.tex").read_text()
 
 
-def test_a_run_may_be_called_as_a_column_of_the_tables(tmp_path: Path) -> None:
-    for name, value in (("better", 0.5), ("difference", 0.75)):
-        (tmp_path / f"{name}.csv").write_text(f"image_id,class,AP\nx,p,{value}\ny,q,0.25\n")
-    out, sides = tmp_path / "tables", (tmp_path / "better.csv", tmp_path / "difference.csv")
-    hgld("evaluations", "compare", *sides, "--out", out)
-    queries, metrics = (pd.read_csv(out / f"{name}.csv") for name in ("queries", "metrics"))
-    assert list(queries) == ["image_id", "better_", "difference_", "difference"]
-    assert metrics.loc[0, ["better_", "difference_"]].tolist() == [0.375, 0.5]
-
-
 def test_compare_refuses_rows_of_other_images(tmp_path: Path) -> None:
     a, b = tmp_path / "a.csv", tmp_path / "b.csv"
     a.write_text("image_id,class,AP,R@1\nrow 0,x,1,1\nrow 1,y,0.5,0\n")

@@ -492,10 +492,10 @@ def test_runs_and_levels_may_be_called_as_the_columns_of_the_tables(run: MadeRun
     tables = {plan.name: plan.table for plan in plan_curves(measured)}
     assert list(tables) == ["recall", "alpha", "gap"]
     for axis, table in zip(measured.runs, tables.values(), strict=True):
-        assert table is not None and [*table] == [f"{axis}_", "recall", "alpha", "batch"]
+        assert table is not None and [*table] == [f"{axis} (axis)", "recall", "alpha", "batch"]
     for level in ("within", "images"):
         _, groups, *_ = charts._plan_counts(counts_of(("a", level, "c"), ["xyz"]))
-        assert groups.table is not None and [*groups.table][:2] == [f"{level}_", "within"]
+        assert groups.table is not None and [*groups.table][:2] == ["class", "within"]
 
 
 @pytest.mark.parametrize("count", [1, 4, 5])
