@@ -174,8 +174,8 @@ def write_draft(draft: Draft, file: Path) -> list[Path]:
 def _find_csv(folder: Path) -> str:
     """The name of the CSV with a column ``path``; empty if there is none."""
     others = (".json", ".ods", ".parquet", ".tsv", ".xls", ".xlsx")
-    endings = {path.name: path.suffix.lower() for path in sorted(folder.glob("[!.]*"))}
-    names = [name for name, ending in endings.items() if ending == ".csv"]
+    endings = {path.name: path.suffix.lower() for path in folder.glob("[!.]*")}
+    names = sorted(name for name, ending in endings.items() if ending == ".csv")
     found = [name for name in names if "path" in read_header(folder / name, [])]
     if names and not found:
         files = [path.relative_to(folder) for path in list_tree(folder, hidden=False).files]
@@ -190,7 +190,7 @@ def _find_csv(folder: Path) -> str:
         raise InvalidData(
             f"{folder}: {', '.join(found)} have a column path; name the CSV of labels labels.csv"
         )
-    tables = [name for name, ending in endings.items() if ending in others]
+    tables = sorted(name for name, ending in endings.items() if ending in others)
     if tables and not found:
         say(
             f"{folder}: {', '.join(tables)}: not read; to give the classes by a table, save it as "

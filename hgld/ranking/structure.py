@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hgld.errors import ShapeError
 from hgld.ranking.checks import check_tensors
+from hgld.ranking.kernels.device import blocks_of
 from hgld.ranking.levels import as_ids, shared_levels
 
 Array = np.ndarray[Any, Any]
@@ -83,8 +84,7 @@ class ClassSums:
         paths, means = self.paths, self.sums / self.sizes[:, None]
 
         def blocks() -> Iterator[Tensor]:
-            for start in range(0, len(paths), ROWS):
-                rows = slice(start, start + ROWS)
+            for rows in blocks_of(len(paths), ROWS):
                 exact = "donot_use_mm_for_euclid_dist"  # the product loses digits of near means
                 apart = torch.cdist(means[rows], means, compute_mode=exact)
                 tree = (paths.shape[1] - shared_levels(paths[rows], paths)).double()

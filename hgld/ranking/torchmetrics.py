@@ -56,8 +56,9 @@ class _Retrieval(Metric):
 
     def _check_names(self, num_levels: int) -> None:
         """Raise unless each metric fits the levels: a wrong name costs no validation."""
+        level_names = name_levels(self.level_names, num_levels)
         for name in parse_all(self.names):
-            name.require_levels(name_levels(self.level_names, num_levels))
+            name.require_levels(level_names)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
